@@ -12,7 +12,7 @@ from engine.runtime.config import CostModel
 from tests.house.walk import Walk, follow, walk_of_barrier, walk_of_record
 
 # What a reader has to open and to follow. Lower these when the way has become shorter; raise them for no convenience.
-RECORD_BOUNDS = {"kernel events": 4, "calls": 96, "files": 26, "classes": 28, "switches between files": 70}
+RECORD_BOUNDS = {"kernel events": 4, "calls": 96, "files": 27, "classes": 28, "switches between files": 70}
 BARRIER_BOUNDS = {"kernel events": 17, "calls": 756, "files": 50, "classes": 82, "switches between files": 423}
 
 
