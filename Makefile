@@ -29,7 +29,7 @@ export PYTHONUNBUFFERED := 1
 # The tests start hundreds of processes: each would compile the engine for itself.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all lint bench docs env java
+.PHONY: help demo test test-all validate lint bench docs env java
 
 help: ## Explain the commands (this text)
 	@echo 'Weir: a stream-processing engine you can stop, crash, rewind and audit.'
@@ -47,6 +47,9 @@ test: $(VENV)/.ready-test java ## Run the tests, without those marked slow
 
 test-all: $(VENV)/.ready-test java ## Run all tests, the slow ones too
 	@$(PYTHON) -m pytest -n $(TEST_WORKERS) --dist loadgroup $(ARGS) 2>&1
+
+validate: $(VENV)/.ready-test ## Reproduce published figures and closed forms (minutes); writes docs/validation.md
+	@$(PYTHON) -m tests.validation.page $(ARGS)
 
 lint: $(VENV)/.ready-test ## Check style (ruff), types (mypy) and layers (import-linter)
 	@status=0; \

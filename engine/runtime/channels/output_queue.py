@@ -76,6 +76,10 @@ class ChannelSettings:
     """The channels of whose records the instrument hears."""
     sent_last: tuple[Numbered, ...] = ((0, EndOfChannelState()),)
     """The event sent last, as the queue of a channel that holds nothing else: those of a broadcast share it."""
+    delay: Callable[[], int] | None = None
+    """Draws the ns of an element over the link beyond ``latency_ns``."""
+    arrivals: dict[int, int] = field(init=False, default_factory=dict)
+    """With random delays: when the newest element of a channel arrives."""
     whole_capacity: int = field(init=False)
     """On both sides together. There may be a million channels: they share the number."""
     at_once: bool = field(init=False)
@@ -83,7 +87,15 @@ class ChannelSettings:
 
     def __post_init__(self) -> None:
         self.whole_capacity = self.capacity + self.output_capacity
-        self.at_once = not self.latency_ns and self.cost.link_bytes_per_s is None and self.hook is None
+        takes_time = self.latency_ns or self.delay is not None or self.cost.link_bytes_per_s is not None
+        self.at_once = not takes_time and self.hook is None
+
+    def delayed_ns(self, channel: int) -> int:
+        """When an element arrives that leaves now. None overtakes the one ahead of it."""
+        assert self.delay is not None
+        arrives_ns = self.kernel.now_ns + self.latency_ns + self.delay()
+        self.arrivals[channel] = arrives_ns = max(arrives_ns, self.arrivals.get(channel, 0))
+        return arrives_ns
 
 
 class OutputQueue(ABC):
@@ -159,10 +171,12 @@ class OutputQueue(ABC):
         """In which the channel was made."""
         return self._settings.attempt
 
-    @property
-    def latency_ns(self) -> int:
-        """The time over the link, for an element without a length."""
-        return self._settings.latency_ns
+    def arrival_ns(self) -> int:
+        """When an element without a length arrives that leaves now. Draws its delay, if that is random."""
+        settings = self._settings
+        if settings.delay is not None:
+            return settings.delayed_ns(self.index)
+        return settings.kernel.now_ns + settings.latency_ns
 
     @property
     def name(self) -> str:
@@ -399,6 +413,8 @@ class OutputQueue(ABC):
         settings = self._settings
         if self.hook is not None:
             self.hook.propagate(numbered)
+        elif settings.delay is not None:
+            settings.kernel.schedule(settings.delayed_ns(self.index), "arrive", self, numbered)
         elif settings.latency_ns:
             settings.kernel.schedule(settings.kernel.now_ns + settings.latency_ns, "arrive", self, numbered)
         else:

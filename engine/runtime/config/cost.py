@@ -24,6 +24,10 @@ class CostModel:
     record_ns: int = setting(0, "Time that any other task takes for a record.", least=0)
     record_bytes: int = setting(100, "Size of a record on a channel of limited bandwidth.", least=0)
     link_latency_ns: int = setting(0, "Time that an element spends on a channel between two tasks.", least=0)
+    link_delay: Law | None = setting(
+        None, "Time beyond that on a channel, at random: a law such as exponential:2ms. Elements keep their order.",
+        kind=LAW, none="none",
+    )
     link_bytes_per_s: int | None = setting(None, "Bandwidth of a channel.", least=1, none="unlimited")
     storage_latency_ns: int = setting(
         0, "Time to begin a file in checkpoint storage. State of up to inline_state_bytes is in no file.", least=0

@@ -40,7 +40,7 @@ class LinkFaults:
                 channel.incoming_records -= count
                 channel.lose(count)
             return
-        arrives_ns = now + channel.latency_ns
+        arrives_ns = channel.arrival_ns()
         if extra_ns == OVERTAKES:
             self._kernel.schedule(arrives_ns, "happens", channel, ("arrive_ahead", numbered))
             return

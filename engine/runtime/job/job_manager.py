@@ -14,6 +14,7 @@ Theory of operation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from engine.checkpoint.coordinator import (
@@ -28,6 +29,7 @@ from engine.checkpoint.coordinator import (
     TaskStatus,
 )
 from engine.checkpoint.failure_reasons import CheckpointFailureReason
+from engine.elements.laws import sample_ns
 from engine.graph.plan import ExecutionPlan
 from engine.observe.provenance import Provenance
 from engine.observe.trace_events import Instrument
@@ -107,6 +109,7 @@ class JobManager:
         self.acking = acking
         if acking is not None:
             acking.attach(self.job.note, self._task_named)
+        delay = config.cost.link_delay
         self.deployment = TaskDeployment(
             TaskEnvironment(
                 plan=plan,
@@ -133,6 +136,7 @@ class JobManager:
                 tracking=acking,
                 world=DrawnWorld(choices.draw, lambda: self.job.started_ns),
                 storage_times=StorageTimes(config.cost, choices.draw) if config.cost.has_storage_times else None,
+                link_delay=None if delay is None else partial(sample_ns, delay, partial(choices.draw, "link delay")),
                 service=ServiceTimes(config.service, plan, choices.draw) if config.service else None,
             ),
             config,

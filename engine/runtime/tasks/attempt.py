@@ -56,6 +56,7 @@ def build_tasks(
             output_capacity,
             for_channel,
             heard,
+            delay=environment.link_delay,
         )
         for task_id, task in by_id.items()
         if task.place.plan.output_channels

@@ -172,6 +172,8 @@ class TaskEnvironment:
     """Outside of the job; absent where no time passes."""
     storage_times: StorageTimes | None = None
     """Absent when storage takes no more time than the plain cost model says."""
+    link_delay: Callable[[], int] | None = None
+    """Draws the ns of an element on a channel; absent when that is not random."""
     service: ServiceTimes | None = None
     """Absent when no operator has a law of its service time."""
     _key_types: dict[int, KeyTypeAgreement] = field(default_factory=dict, init=False)

@@ -53,6 +53,7 @@ OF_THEIR_OWN: dict[str, st.SearchStrategy[Any]] = {
     "service": st.dictionaries(NAMES, LAWS),
     "failures": st.lists(st.builds(Failures, LAWS, st.sampled_from(TARGETS), st.booleans())).map(tuple),
     "cost.storage_delay": LAWS,
+    "cost.link_delay": LAWS,
     "cost.virtual_state": st.integers(0, 99) | st.floats(0, 99),
 }
 

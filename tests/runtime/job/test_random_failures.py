@@ -190,6 +190,18 @@ def test_files_begin_after_a_random_delay_and_virtual_state_weighs_more() -> Non
     assert many["async_ns"] == pytest.approx(100 * one["async_ns"], rel=1e-3)
 
 
+def test_links_delay_elements_at_random_and_keep_their_order() -> None:
+    """A constant law is a latency; of random delays, a later record waits for the one ahead of it."""
+    law, latency = (run(records=150, cost={name: "3ms"}) for name in ("link_delay", "link_latency"))
+    assert list(law.checkpoints) == list(latency.checkpoints)
+    assert law.makespan_ns == latency.makespan_ns
+    job, into = Job("order"), list[int]()
+    job.source(SequenceSource(0, 200), name="numbers").rebalance().collect(into, name="end", parallelism=1)
+    result = job.run(batch_size=1, cost={"link_delay": Exponential("2ms")}, seed=4)
+    assert into == list(range(200))
+    assert result.makespan_ns > 5_000_000
+
+
 def test_failures_are_a_setting_with_a_text() -> None:
     """For the command line and for files of results."""
     text = "exponential:6h,pareto:1h:2.5@host,constant:1h@job manager@running"
