@@ -137,6 +137,8 @@ class Settings(Surroundings, total=False):
     """Consecutive failed checkpoints that do not fail the job."""
     channel_capacity: int | None
     """Credit of a channel in records. ``None`` = two batches."""
+    floating_credit: int
+    """Credit in records that each task lends to those of its input channels that are full."""
     output_capacity: int
     """Records that a channel holds on the sender's side beyond that credit."""
     seeded_schedule: bool

@@ -44,6 +44,7 @@ from engine.runtime.channels.output_queue import (
 
 if TYPE_CHECKING:
     from engine.runtime.channels.checkpointed_input_gate import CheckpointedInputGate
+    from engine.runtime.channels.floating_credit import FloatingCredit
 
 _ANNOUNCEMENT_NUMBER = 0
 """Announcements are made here, not sent: they have no number of their own and do not show in a trace."""
@@ -61,8 +62,10 @@ class Channel(OutputQueue):
         "_arrived",
         "_barrier_mark",
         "blocked",
+        "borrowed",
         "capture",
         "capturing",
+        "floating",
         "gate",
         "input_index",
         "listed",
@@ -82,6 +85,9 @@ class Channel(OutputQueue):
         self.capturing = False
         self.queue: deque[Numbered] | tuple[Numbered, ...] = ()
         """The elements that have arrived. A tuple while they are few: an empty deque takes 600 bytes."""
+        self.floating: FloatingCredit | None = None
+        self.borrowed = 0
+        """Of its credit, what its task has lent to it."""
         self.priority_events = 0
         self.priority_listed = False
         self.restored_records = 0
@@ -100,7 +106,7 @@ class Channel(OutputQueue):
         count = batch.size
         self.sent_records += count
         self.queued_records = queued = self.queued_records + count
-        if queued >= self.capacity and not self.full:
+        if queued >= self.capacity and not self.full and not (self.floating and self.floating.lend(self)):
             self.full = True
             self.sender.output_filled()
         is_direct = self._at_once and self._direct and self.incoming_records < self.input_credit
@@ -278,6 +284,8 @@ class Channel(OutputQueue):
         if self.full and queued < self.capacity:
             self.full = False
             self.sender.credit_returned()
+        if self.borrowed and self.floating is not None:
+            self.floating.give_back(self)
         if self.is_awaited and not queued:
             self.is_awaited = False
             self.sender.output_consumed()
@@ -285,6 +293,12 @@ class Channel(OutputQueue):
             self._trace_receive(number, None, count)
         if self.outgoing:
             self.pump()
+
+    def has_room(self) -> None:
+        """It was full, and has borrowed credit."""
+        self.full = False
+        self.sender.credit_returned()
+        self.pump()
 
     def _trace_receive(self, number: int, event: Element | None, records: int) -> None:
         assert self._instrument is not None

@@ -138,6 +138,9 @@ class RunConfig:
     channel_capacity: int | None = setting(
         None, "Credit of a channel in records.", least=1, none="two batches"
     )
+    floating_credit: int = setting(
+        0, "Credit in records that each task lends to those of its input channels that are full.", least=0
+    )
     output_capacity: int = setting(0, "Records that a channel holds on the sender's side beyond that credit.", least=0)
     seeded_schedule: bool = setting(
         True, "Whether the seed decides the order of tasks within an instant, or the order in which they were woken."
@@ -347,6 +350,11 @@ class RunConfig:
                 f"debloat_period_ns is {self.debloat_period_ns}, but nothing is debloated without a debloat_target_ns:"
                 " set it to the time in which a task should be able to take what is in flight to it, or leave"
                 " debloat_period_ns out"
+            )
+        if self.debloat_target_ns is not None and self.floating_credit:
+            raise ConfigurationError(
+                f"floating_credit is {self.floating_credit}, but debloating sets the credit of every channel; leave"
+                " floating_credit or debloat_target_ns out"
             )
         if self.debloat_min_records > self.capacity:
             raise ConfigurationError(

@@ -79,6 +79,7 @@ class TaskDeployment:
         self.counts = RecordCounts(self.tasks)
         self.restores: list[Restore] = []
         self._capacity, self._output_capacity = config.capacity, config.output_capacity
+        self._floating = config.floating_credit
         self._files = files
         self._job = job
 
@@ -102,6 +103,7 @@ class TaskDeployment:
                 restored,
                 capacity=self._capacity,
                 output_capacity=self._output_capacity,
+                floating=self._floating,
                 only=None if everything else ids,
             )
         else:

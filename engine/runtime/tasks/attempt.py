@@ -9,7 +9,7 @@ from engine.checkpoint.coordinator import TaskId
 from engine.graph.partitioner import RouterContext
 from engine.graph.plan import ExecutionPlan, SubtaskPlan
 from engine.observe.trace_events import records_of
-from engine.runtime.channels import Channel, ChannelSettings, RecordWriter, Sender
+from engine.runtime.channels import Channel, ChannelSettings, FloatingCredit, RecordWriter, Sender
 from engine.runtime.storage import NOTHING_IN_FLIGHT, RestoredJob
 from engine.runtime.tasks.environment import TaskEnvironment
 from engine.runtime.tasks.feedback_loops import FeedbackWriter, Loop, build_loops, channel_classes
@@ -28,12 +28,14 @@ def build_tasks(
     *,
     capacity: int,
     output_capacity: int,
+    floating: int = 0,
     only: Collection[TaskId] | None = None,
 ) -> dict[TaskId, Task]:
     """All tasks, wired, in plan order, with the restored records in flight in their channels; none is started.
 
     ``capacity`` and ``output_capacity``: records that each channel holds on the receiver's side, and beyond that on the
-    sender's. ``only``: a region of the plan, to build no other tasks.
+    sender's. ``floating``: records that each task lends to full inputs. ``only``: a region of the plan, to build no other
+    tasks.
     """
     chosen = frozenset(only) if only is not None else None
     tasks = [
@@ -77,7 +79,10 @@ def build_tasks(
     for task in tasks:
         task.end.loop = loop = loops.get(task.life.task_id)
         writers = _writers(plan, task, channels, environment, loop)
-        task.wire([channels[index] for index in task.place.plan.input_channels], writers)
+        inputs = [channels[index] for index in task.place.plan.input_channels]
+        if floating and inputs:
+            FloatingCredit(floating, inputs)
+        task.wire(inputs, writers)
     if restored is not None and restored.has_channel_state:
         _restore_channels(plan, tasks, channels, environment, restored)
     return by_id

@@ -1,0 +1,45 @@
+"""V9: what an unaligned checkpoint stores of records in flight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import repeat
+
+from engine import CollectionSource, CountingSink, Job, RunResult
+from tests.validation.targets import Figure, Size, assert_plausible, target
+
+KIB_32 = 32 << 10
+
+
+def stuck(parallelism: int, record: str) -> RunResult:
+    """All-to-all, and sinks so slow that every buffer is full. A record is a buffer of 32 KiB."""
+    job = Job("stuck", parallelism=parallelism)
+    records = CollectionSource(list(repeat(0, parallelism * parallelism * 10)), splits=parallelism)
+    job.source(records, name="from").rebalance().sink(CountingSink(), name="slow")
+    return job.run(
+        mode="unaligned", batch_size=parallelism, channel_capacity=2, floating_credit=8, checkpoint_interval="1s",
+        inline_state_bytes=0,
+        cost={"source_record": "0s", "record": record, "record_bytes": KIB_32, "storage_bytes_per_s": 1_000_000},
+    )
+
+
+@target("V9", "how much does an unaligned checkpoint store?", study=[stuck])
+def bytes_in_flight(size: Size) -> Iterator[Figure]:
+    """Receivers have one record in service when the checkpoint begins, and have handled it when its barrier comes."""
+    for parallelism in (size.of(4, 10), 50)[: size.of(1, 2)]:
+        bound = parallelism * (2 * parallelism + 8) * KIB_32
+        fast, slow = (next(iter(stuck(parallelism, record).checkpoints)) for record in ("300ms", "3s"))
+        in_service = parallelism * KIB_32
+        case = f"p = {parallelism}, bound {bound / 2**20:.4g} MiB"
+        yield Figure(f"{case}: bytes stored and in service", bound, slow["persisted_bytes"] + in_service, 0)
+        yield Figure(f"{case}: bytes above the bound", 0, max(0, fast["persisted_bytes"] - bound), 0)
+    times = [next(iter(stuck(size.of(4, 10), record).checkpoints))["end_to_end_ns"] for record in ("2ms", "20ms")]
+    yield Figure("duration when all is 10 times as slow, relative", 1, times[1] / times[0], 0.1)
+
+
+def test_the_bytes_stored_are_those_of_full_buffers() -> None:
+    """At most p (2 p + 8) * 32 KiB for an all-to-all edge, on its input side: 8.75 MiB for p = 10, and that when it is
+    saturated. The duration does not depend on how slow the job is (Flink 2.x, network memory tuning guide: exclusive and
+    floating buffers; checkpointing under backpressure).
+    """
+    assert_plausible(bytes_in_flight)
