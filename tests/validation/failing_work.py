@@ -12,7 +12,7 @@ from engine.study import Exponential, Failures
 def failing_work(
     work: int, every: int, unit: str, cost: str, mtbf: str, restart: str, seed: int, *, during_recovery: bool
 ) -> RunResult:
-    """So many units of work, with a checkpoint after each ``every`` of them, during which no work is done. The job has one
+    """So many units of work, with a checkpoint after each ``every`` of them, during which no work is done. There is one
     task."""
     job = Job("work")
     job.source(SequenceSource(0, work), name="work").collect(CollectedResults(transactional=False), name="end")

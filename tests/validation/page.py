@@ -25,10 +25,10 @@ many lines of a study. `make validate` runs all of it and writes this page:
 make validate
 ```
 
-A relative error is within the tolerance or the row says **missed** and why. No study was tuned to pass: the settings
-are those of the source, and seeds are counted from 0. The link of an id leads to the test. Its docstring has the formula
-with its source, and the study has the number of `lines` in the table. `make test` runs each target at a small size.
-There a mean may also differ by four standard errors.
+A relative error is within the tolerance, or the row says **missed** and why. No study was tuned to pass: the
+settings are those of the source, and seeds are counted from 0. The link of an id leads to the test. Its
+docstring has the formula with its source. `lines` are those of the study. `make test` runs each target at a
+small size. There a mean may also differ by four standard errors.
 
 """
 

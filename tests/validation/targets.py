@@ -1,7 +1,7 @@
 """Validation targets: figures that are known, and what the simulator measures instead.
 
-A target is a function of a :class:`Size` that yields figures. Its test runs it at a small size, ``make validate`` at its
-full size; that command writes ``docs/validation.md``.
+A target is a function of a :class:`Size` that yields figures. Its test runs it at a small size. ``make validate`` runs
+all at full size and writes ``docs/validation.md``.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ TRIDENT_CAPACITY, TRIDENT_S = 111.0, 1_830
 
 ESPBENCH = (("Flink", 1, 307, 615.1, 676.5), ("Jet", 1, 337, 533.2, 590.2),
             ("Flink", 10, 317, 8175.8, 9147.7), ("Jet", 10, 350, 7425.4, 8282.0))  # fmt: skip
-"""Query 2 of ESPBench, 300 s: system, thousands of records per second, the capacity (records per second) that was fitted,
-and the published p90 and greatest latency in s (G. Hesse et al.: ESPBench, ICPE 2021, table 7). The published means are
-0.50 to 0.53 of the greatest, that of a ramp is 0.5."""
+"""Query 2 of ESPBench, 300 s: system, thousands of records per second, the capacity (records per second) that was
+fitted, and the published p90 and greatest latency in s (G. Hesse et al.: ESPBench, ICPE 2021, table 7). The published
+means are 0.50 to 0.53 of the greatest, that of a ramp is 0.5."""
 
 
 @target("V2", "how does latency grow above the capacity?", study=[latency_s])

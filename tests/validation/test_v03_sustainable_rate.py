@@ -15,7 +15,9 @@ def loaded(rate: float, capacity: float, count: int) -> RunResult:
     source = Arrivals(Periodic(f"{rate}/s"), count=count, most_waiting=count // 200)
     job.source(source, name="calls").map(lambda n: n, name="server", chain=False).sink(CountingSink(), name="end")
     law = Constant(round(1e9 / capacity))
-    return job.run(mode="none", service={"server": law}, channel_capacity=1, cost={"source_record": "0s"}, latency=False)
+    return job.run(
+        mode="none", service={"server": law}, channel_capacity=1, cost={"source_record": "0s"}, latency=False
+    )
 
 
 def sustained(rates: range, capacity: float, count: int) -> int:
@@ -28,7 +30,8 @@ def sustained(rates: range, capacity: float, count: int) -> int:
 def search(size: Size) -> Iterator[Figure]:
     """Rates in thousands of records per second. One step of the search is 5 thousand."""
     step = size.of(20, 5)
-    for system, capacity, low, high in (("Trident", 111.0, 110, 130), ("Beam on Flink", 156.7, 135, 170))[: size.of(1, 2)]:
+    systems = (("Trident", 111.0, 110, 130), ("Beam on Flink", 156.7, 135, 170))
+    for system, capacity, low, high in systems[: size.of(1, 2)]:
         found = sustained(range(90, 191, step), capacity, size.of(1_000, 4_000))
         yield Figure(f"{system}: capacity {capacity}k/s", capacity, found + step / 2, step / 2 / capacity)
         case = f"{system}: published knee between {low}k/s and {high}k/s"

@@ -30,7 +30,7 @@ def limit(size: Size) -> Iterator[Figure]:
 
 
 def test_the_hot_task_decides_the_capacity() -> None:
-    """Its task has the share h + (1 - h) / p of all records, so the job handles mu / (h + (1 - h) / p): Amdahl's law for
-    keys.
+    """Its task has the share h + (1 - h) / p of all records, so the job handles mu / (h + (1 - h) / p): Amdahl's law,
+    for keys.
     """
     assert_plausible(limit)

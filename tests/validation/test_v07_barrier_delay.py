@@ -12,7 +12,7 @@ BUFFERS_PER_S = 320
 
 
 def delay_s(channels: int, hops: int) -> float:
-    """Of a checkpoint of a job whose last task handles 10 MiB/s. Each channel has 2 buffers, each gate 8 floating ones."""
+    """Of a checkpoint when the last task handles 10 MiB/s. Each channel has 2 buffers, each gate 8 floating ones."""
     job = Job("full gates")
     source = SequenceSource(0, 12 * BUFFERS_PER_S, splits=channels)
     stream = job.source(source, name="from", parallelism=channels).rebalance()
@@ -38,8 +38,8 @@ def barrier_delay(size: Size) -> Iterator[Figure]:
 
 
 def test_a_barrier_waits_for_the_bytes_ahead_of_it() -> None:
-    """Delay of a hop = bytes queued / rate. A full gate of C channels holds (2 C + 8) * 32 KiB: 6.5 MiB for C = 100, which
-    are 0.65 s at 10 MiB/s. Flink 2.x, network memory tuning guide: 2 exclusive buffers for each channel, 8 floating ones
-    for each gate, segments of 32 KiB.
+    """Delay of a hop = bytes queued / rate. A full gate of C channels holds (2 C + 8) * 32 KiB: 6.5 MiB for C = 100,
+    which are 0.65 s at 10 MiB/s. Flink 2.x, network memory tuning guide: 2 exclusive buffers for each channel, 8
+    floating ones for each gate, segments of 32 KiB.
     """
     assert_plausible(barrier_delay)

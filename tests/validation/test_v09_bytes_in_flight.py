@@ -38,8 +38,8 @@ def bytes_in_flight(size: Size) -> Iterator[Figure]:
 
 
 def test_the_bytes_stored_are_those_of_full_buffers() -> None:
-    """At most p (2 p + 8) * 32 KiB for an all-to-all edge, on its input side: 8.75 MiB for p = 10, and that when it is
-    saturated. The duration does not depend on how slow the job is (Flink 2.x, network memory tuning guide: exclusive and
-    floating buffers; checkpointing under backpressure).
+    """At most p (2 p + 8) * 32 KiB for an all-to-all edge, on its input side: 8.75 MiB for p = 10, and that when it
+    is saturated. The duration does not depend on how slow the job is (Flink 2.x, network memory tuning guide:
+    exclusive and floating buffers; checkpointing under backpressure).
     """
     assert_plausible(bytes_in_flight)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from engine import CountingSink, Job, SequenceSource
 from engine.report import ResultTable
@@ -12,15 +13,16 @@ CHANNELS, MS = 5, 1_000_000
 TIMEOUTS_MS = (50, 150, 300, 500, 800)
 
 
-def checkpoints(records: int, **mode: str) -> ResultTable:
+def checkpoints(records: int, **mode: Any) -> ResultTable:
     """Of a job with a slow sink: 100 records of 4 ms are queued, so an aligned checkpoint takes 400 ms."""
     job = Job("slow")
     source = SequenceSource(0, records, splits=CHANNELS)
     job.source(source, name="from", parallelism=CHANNELS).rebalance().sink(CountingSink(), name="slow", parallelism=1)
-    cost = {"source_record": "0s", "record": "4ms", "storage_latency": "10ms"}
-    # Not a multiple of the 4 ms, so that barriers come at all moments of a service.
-    settings = {"checkpoint_interval": "701ms", "batch_size": 1, "channel_capacity": 20, "inline_state_bytes": 0}
-    return job.run(cost=cost, **settings, **mode).checkpoints
+    # The interval is not a multiple of the 4 ms, so that barriers come at all moments of a service.
+    return job.run(
+        checkpoint_interval="701ms", batch_size=1, channel_capacity=20, inline_state_bytes=0,
+        cost={"source_record": "0s", "record": "4ms", "storage_latency": "10ms"}, **mode,
+    ).checkpoints  # fmt: skip
 
 
 @target("V10", "does a timeout bound the duration?", study=[checkpoints])

@@ -14,16 +14,18 @@ def durations_s(tasks: int, checkpoints: int, seed: int) -> list[float]:
     job = Job("tail", parallelism=tasks)
     ends = Arrivals(Trace([f"{checkpoints * 2 + 1}s"] * tasks), splits=tasks)
     job.source(ends, name="from").collect(CollectedResults(transactional=False), name="to")
-    cost = {"storage_delay": Uniform("0s", "1s")}
-    result = job.run(checkpoint_interval="2s", seed=seed, latency=False, inline_state_bytes=0, cost=cost)
+    result = job.run(
+        checkpoint_interval="2s", seed=seed, latency=False, inline_state_bytes=0,
+        cost={"storage_delay": Uniform("0s", "1s")},
+    )
     return [duration / 1e9 for duration in result.checkpoints["end_to_end_ns"][:checkpoints]]
 
 
 @target("V11", "which tail may a task have?", study=[durations_s], seeds=4)
 def quantile(size: Size) -> Iterator[Figure]:
-    """The 99th percentile of checkpoints is a quantile of the law, which is uniform: so its value is its probability."""
+    """The 99th percentile of checkpoints is a quantile of the law. That is uniform: a quantile is its probability."""
     for tasks, checkpoints in ((8, 9_000), (50, 800), (100, 400), (1_000, 50)) if size.full else ((8, 300),):
-        found = sorted(sum([durations_s(tasks, checkpoints, seed) for seed in size.seeds], []))
+        found = sorted(one for seed in size.seeds for one in durations_s(tasks, checkpoints, seed))
         expected = 0.99 ** (1 / tasks)
         # Of n values, the one in place q n is off by about this much.
         spread = (0.99 * 0.01 / len(found)) ** 0.5 / (tasks * 0.99 / expected)
@@ -32,7 +34,7 @@ def quantile(size: Size) -> Iterator[Figure]:
 
 def test_a_task_must_be_faster_than_its_checkpoint_in_more_cases() -> None:
     """P(all of p tasks <= x) = P(one <= x)^p, so 99 % of the checkpoints need 0.99^(1/p) of the writes: 99.99 % at
-    p = 100 (Y. Mei and R. Khachatryan: Improving speed and stability of checkpointing with generic log-based incremental
-    checkpoints, Flink blog of 2022-05-30).
+    p = 100 (Flink blog of 2022-05-30: Improving speed and stability of checkpointing with generic log-based
+    incremental checkpoints).
     """
     assert_plausible(quantile)

@@ -15,7 +15,7 @@ CHECKPOINT_NS = 150_000_000
 
 
 def counted_twice(latencies_ns: list[int], seed: int) -> int:
-    """A record each 5 ms on every channel. The task is killed after its checkpoint; what it counts too much is returned."""
+    """A record each 5 ms on every channel. The task is killed after its checkpoint. Returns what it counts too much."""
     channels, results = len(latencies_ns), CollectedResults()
     job, count = Job("counted twice"), 64 * channels
     calls = Arrivals(Periodic(f"{channels * 200}/s"), count=count, splits=channels)
@@ -48,8 +48,8 @@ def duplicates(size: Size) -> Iterator[Figure]:
         for seed in range(runs):
             slowest_ns = max(latencies[seed])
             found.append(counted_twice(latencies[seed], seed))
-            # Record k of channel c is due at 5 (k + c / channels) ms. It is counted twice if it is sent after the barrier
-            # and comes before the last barrier.
+            # Record k of channel c is due at 5 (k + c / channels) ms. It is counted twice if it is sent after the
+            # barrier and comes before the last barrier.
             rule = sum(
                 sum(
                     1
@@ -67,7 +67,7 @@ def duplicates(size: Size) -> Iterator[Figure]:
 
 
 def test_duplicates_are_those_between_the_barriers() -> None:
-    """Sum over channels of rate_c (B_max - B_c), B_c being the arrival of the barrier of channel c; for exponential delays
-    of mean d the mean is rate d (H(p) - 1), H(p) = 1 + 1/2 + ... + 1/p: the greatest of p has mean d H(p).
+    """Sum over channels of rate_c (B_max - B_c), B_c being the arrival of the barrier of channel c; for exponential
+    delays of mean d the mean is rate d (H(p) - 1), H(p) = 1 + 1/2 + ... + 1/p: the greatest of p has mean d H(p).
     """
     assert_plausible(duplicates)

@@ -38,15 +38,17 @@ def ages_s(records: int, seed: int) -> list[float]:
     job, ages = Job("commits"), list[float]()
     calls = job.source(Arrivals(Poisson("10/s"), count=records), name="calls")
     calls.sink(lambda: Commits(ages), name="commits")
-    cost = {"source_record": "0s", "storage_latency": f"{DURATION_S}s"}
-    job.run(checkpoint_interval=f"{INTERVAL_S}s", seed=seed, latency=False, inline_state_bytes=0, cost=cost)
+    job.run(
+        checkpoint_interval=f"{INTERVAL_S}s", seed=seed, latency=False, inline_state_bytes=0,
+        cost={"source_record": "0s", "storage_latency": f"{DURATION_S}s"},
+    )
     return sorted(ages)
 
 
 @target("V13", "when is a record visible?", study=[Commits, ages_s], seeds=20)
 def visibility(size: Size) -> Iterator[Figure]:
     """Mean and percentiles of all records."""
-    found = sorted(sum([ages_s(size.of(2_000, 5_000), seed) for seed in size.seeds], []))
+    found = sorted(one for seed in size.seeds for one in ages_s(size.of(2_000, 5_000), seed))
     mean = sum(found) / len(found)
     yield Figure("mean, s", DURATION_S + INTERVAL_S / 2, mean, 0.02)
     yield Figure("p99, s", DURATION_S + 0.99 * INTERVAL_S, found[round(0.99 * len(found))], 0.02)
@@ -54,8 +56,8 @@ def visibility(size: Size) -> Iterator[Figure]:
 
 
 def test_a_record_is_visible_after_its_checkpoint() -> None:
-    """A record comes at a uniform moment of the interval T, and waits for the barrier and then for the duration C: uniform
-    on [C, C + T], mean C + T / 2, 99th percentile C + 0.99 T (two-phase commit: sinks commit when the checkpoint is
-    complete).
+    """A record comes at a uniform moment of the interval T, and waits for the barrier and then for the duration C:
+    uniform on [C, C + T], mean C + T / 2, 99th percentile C + 0.99 T (two-phase commit: sinks commit when the
+    checkpoint is complete).
     """
     assert_plausible(visibility)

@@ -20,8 +20,10 @@ def checkpoint(tasks: int, weight: float) -> tuple[float, int]:
     records = Arrivals(Trace(["0s"] * 40 * tasks + ["60s"]), splits=1)
     keyed = job.source(records, name="numbers", parallelism=1).key_by(lambda n: n)
     keyed.reduce(lambda a, b: b, name="latest").sink(CountingSink(), name="end")
-    cost = {"shared_storage_bytes_per_s": BANDWIDTH, "virtual_state": weight}
-    result = job.run(checkpoint_interval="20s", latency=False, inline_state_bytes=0, cost=cost)
+    result = job.run(
+        checkpoint_interval="20s", latency=False, inline_state_bytes=0,
+        cost={"shared_storage_bytes_per_s": BANDWIDTH, "virtual_state": weight},
+    )
     first = next(iter(result.checkpoints))
     return first["end_to_end_ns"] / 1e9, first["checkpointed_bytes"]
 

@@ -21,8 +21,10 @@ def long_run(seconds: float, cycle_s: float) -> RunResult:
     calls.collect(CollectedResults(transactional=False), name="end")
     # The median of this law that gives it the mean.
     law = LogNormal(f"{round(cycle_s * 1e9 / 2.718281828 ** (SPREAD**2 / 2))}ns", SPREAD)
-    cost = {"source_record": "0s", "storage_delay": law}
-    return job.run(checkpoint_interval="10ms", latency=False, inline_state_bytes=0, cost=cost)
+    return job.run(
+        checkpoint_interval="10ms", latency=False, inline_state_bytes=0,
+        cost={"source_record": "0s", "storage_delay": law},
+    )
 
 
 @target("V15", "how many checkpoints complete back to back?", study=[long_run])

@@ -18,9 +18,9 @@ def recovered(tasks: int, weight: float, state_backend: str) -> RunResult:
     records = Arrivals(Trace(["0s"] * 40 * tasks + ["400s"]), splits=1)
     keyed = job.source(records, name="numbers", parallelism=1).key_by(lambda n: n)
     keyed.reduce(lambda a, b: b, name="latest").sink(CountingSink(), name="end")
-    cost = {"shared_storage_bytes_per_s": READING, "restore_bytes_per_s": READING, "virtual_state": weight}
     return job.run(
-        checkpoint_interval="100s", latency=False, inline_state_bytes=0, cost=cost, state_backend=state_backend,
+        checkpoint_interval="100s", latency=False, inline_state_bytes=0, state_backend=state_backend,
+        cost={"shared_storage_bytes_per_s": READING, "restore_bytes_per_s": READING, "virtual_state": weight},
         kills=["latest[0]@190s"],
     )
 

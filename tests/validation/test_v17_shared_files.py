@@ -8,7 +8,7 @@ from tests.state_backends.rows.support import job_over, names
 from tests.validation.targets import Figure, Size, assert_plausible, target
 
 CHECKPOINTS = (("1", "2"), ("1", "2", "3", "4"), ("123", "4", "5"), ("123", "456"))
-"""The files of the store at each checkpoint: 1, 2 and 3 are compacted before the third, 4, 5 and 6 before the fourth."""
+"""The store's files at each checkpoint: 1, 2 and 3 are compacted before the third, 4, 5 and 6 before the fourth."""
 
 
 def files_of_checkpoints() -> list[tuple[int, int]]:

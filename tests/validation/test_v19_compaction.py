@@ -56,7 +56,7 @@ def some_task(size: Size) -> Iterator[Figure]:
     """The first checkpoints are left out: all tasks begin without files."""
     for tasks, checkpoints in ((50, 2_000), (100, 1_000)) if size.full else ((10, 250),):
         first = size.of(100, 300)
-        counts = sum([compactions(tasks, first + checkpoints, seed)[first:] for seed in size.seeds], [])
+        counts = [one for seed in size.seeds for one in compactions(tasks, first + checkpoints, seed)[first:]]
         share = sum(counts) / len(counts) / tasks
         expected = 1 - (1 - share) ** tasks
         found = sum(1 for count in counts if count) / len(counts)

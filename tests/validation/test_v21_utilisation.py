@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from tests.validation.failing_work import best_period, failing_work
 from tests.validation.targets import Figure, Size, assert_plausible, mean_figure, target
 
-CASES = ((10, 3_600, 0, 271.7, 0.9273), (10, 3_600, 60, 271.7, 0.9121), (30, 3_600, 0, 475.0, 0.8764), (30, 3_600, 60, 475.0, 0.8620))  # fmt: skip
+CASES = (
+    (10, 3_600, 0, 271.7, 0.9273), (10, 3_600, 60, 271.7, 0.9121),
+    (30, 3_600, 0, 475.0, 0.8764), (30, 3_600, 60, 475.0, 0.8620),
+)  # fmt: skip
 """Checkpoint, mean time between failures, restart, optimal period in s; utilisation."""
 
 
@@ -30,7 +33,7 @@ def useful(size: Size) -> Iterator[Figure]:
 
 
 def test_utilisation_is_that_of_the_optimal_period() -> None:
-    """T = c + M (1 + W(-exp(-1 - c / M))) does not depend on the restart (S. Jayasekara, S. Karunasekera and A. Harwood:
+    """T = c + M (1 + W(-exp(-1 - c / M))) does not depend on the restart (S. Jayasekara, S. Karunasekera, A. Harwood:
     Optimizing checkpoint-based fault-tolerance in distributed stream processing systems, arXiv 1911.11915); the
     utilisation is (T - c) / ((M + R) (exp(T / M) - 1)), if no failure strikes during a restart.
     """

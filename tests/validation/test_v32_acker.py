@@ -44,8 +44,8 @@ def acknowledgements(size: Size) -> Iterator[Figure]:
 
 
 def test_a_tree_is_complete_when_all_of_it_is() -> None:
-    """Each tuple is acknowledged once; the exclusive or of random 64-bit ids is 0 before the end with probability 2^-64:
-    at 10,000 acknowledgements per second once in 58 million years (Apache Storm: Guaranteeing message processing, which
-    says 50 million).
+    """Each tuple is acknowledged once; the exclusive or of random 64-bit ids is 0 before the end with probability
+    2^-64: at 10,000 acknowledgements per second once in 58 million years (Apache Storm: Guaranteeing message
+    processing, which says 50 million).
     """
     assert_plausible(acknowledgements)

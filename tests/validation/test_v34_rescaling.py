@@ -24,8 +24,8 @@ def movement(size: Size) -> Iterator[Figure]:
 
 
 def test_ranges_of_key_groups_move_more_than_they_must() -> None:
-    """Subtask i of p has the groups from i / p to (i + 1) / p, so an interval stays only where both partitions have it
-    in the same place; 1 - p / p' would have to move (S. Richter: A deep dive into rescalable state in Apache Flink, Flink
-    blog of 2017-07-04).
+    """Subtask i of p has the groups from i / p to (i + 1) / p, so a group stays only where subtask i has it before and
+    after; 1 - p / p' would have to move (S. Richter: A deep dive into rescalable state in Apache Flink, Flink blog of
+    2017-07-04).
     """
     assert_plausible(movement)

@@ -63,7 +63,8 @@ def steps(size: Size) -> Iterator[Figure]:
 
 
 def test_the_rule_takes_three_steps_at_most() -> None:
-    """p = ceil(target rate / true rate per task), from the source on, the true rate being that of the time in which a task
-    works; one step if the job scales linearly, at most three (V. Kalavri et al.: Three steps is all you need, OSDI 2018).
+    """p = ceil(target rate / true rate per task), from the source on, the true rate being that of the time in which a
+    task works; one step if the job scales linearly, at most three (V. Kalavri et al.: Three steps is all you need,
+    OSDI 2018).
     """
     assert_plausible(steps)

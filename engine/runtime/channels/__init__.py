@@ -1,7 +1,8 @@
 """The connections between two tasks, and their ends. ``outputs`` splits the output of operators over channels;
 ``output_queue`` is the sender's half of a channel, ``channel`` the receiver's. ``checkpointed_input_gate`` reads the
 channels of a task and carries out the instructions of its barrier handler; ``watermark_valve`` combines their event
-time, ``debloating`` sets their credit, ``floating_credit`` lends more. ``traced_batch`` carries causes, in a run that keeps a ledger of them.
+time. ``debloating`` sets their credit, ``floating_credit`` lends them more. ``traced_batch`` carries causes, in a run
+that keeps a ledger of them.
 """
 
 from __future__ import annotations

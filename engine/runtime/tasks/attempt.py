@@ -34,8 +34,8 @@ def build_tasks(
     """All tasks, wired, in plan order, with the restored records in flight in their channels; none is started.
 
     ``capacity`` and ``output_capacity``: records that each channel holds on the receiver's side, and beyond that on the
-    sender's. ``floating``: records that each task lends to full inputs. ``only``: a region of the plan, to build no other
-    tasks.
+    sender's. ``floating``: records that each task lends to inputs that are full. ``only``: a region of the plan, to
+    build no other tasks.
     """
     chosen = frozenset(only) if only is not None else None
     tasks = [
