@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from math import log1p
 
 from engine import CountingSink, Job
-from engine.observe.trace_events import BackgroundWorkDone, CheckpointTriggered
+from engine.observe.trace_events import BackgroundWorkDone
 from engine.study import Arrivals, Poisson
 from state_backends.base import key_group_for, operator_index_for_key_group
 from state_backends.lsm import LsmStateBackend
 from tests.validation.targets import Figure, Size, assert_plausible, target
 
-UPDATED, TRIGGER = 0.04, 4
-"""How likely it is that a task writes a file for a checkpoint; a task compacts four of them: 1 % of the checkpoints."""
+UPDATES, TRIGGER = 0.04, 4
+"""Updates of a task in a checkpoint interval of a second; four files start a compaction: in 1 % of the intervals."""
 
 
 class Compactions:
-    """Counts compactions for each checkpoint."""
+    """Counts compactions in each second."""
 
     def __init__(self) -> None:
-        self.counts = [0]
+        self.counts = Counter[int]()
 
     def __call__(self, event: object) -> None:
-        if isinstance(event, CheckpointTriggered):
-            self.counts.append(0)
-        elif isinstance(event, BackgroundWorkDone) and event.work.startswith("compaction"):
-            self.counts[-1] += 1
+        if isinstance(event, BackgroundWorkDone) and event.work == "compaction into level 1":
+            self.counts[event.time_ns // 10**9] += 1
 
 
-def compactions(tasks: int, checkpoints: int, seed: int) -> list[int]:
-    """Of all tasks, for each checkpoint. Each task has a key, whose updates come at random."""
-    keys = {operator_index_for_key_group(128, tasks, key_group_for(key, 128)): key for key in range(100 * tasks)}
-    seen, job = Compactions(), Job("compaction", parallelism=tasks, max_parallelism=128)
-    # An update of a task chosen at random: each has a Poisson process of its own.
-    rate = -tasks * log1p(-UPDATED)
-    count = round(rate * checkpoints)
-    updates = Arrivals(Poisson(f"{rate:.6f}/s"), count=count, value=lambda i: keys[scattered(i) % tasks])
-    keyed = job.source(updates, name="updates", parallelism=1).key_by(lambda key: key)
-    keyed.reduce(lambda a, b: b, name="latest").sink(CountingSink(), name="end")
-    backend = LsmStateBackend(incremental=True, level0_trigger=TRIGGER)
-    job.run(checkpoint_interval="1s", seed=seed, latency=False, state_backend=backend, instruments=[seen])
-    return seen.counts
+def compactions(tasks: int, first: int, seconds: int, seed: int) -> list[int]:
+    """Of all tasks, in each second after the first ones. Each task has a key, whose updates are files of their own."""
+    groups = 4 * tasks
+    keys = {operator_index_for_key_group(groups, tasks, key_group_for(key, groups)): key for key in range(40 * tasks)}
+    seen, job = Compactions(), Job("compaction", parallelism=tasks, max_parallelism=groups)
+    # Each update is of a task chosen at random, so each task has a Poisson process.
+    rate, count = tasks * UPDATES, round(tasks * UPDATES * (first + seconds))
+    process = Poisson(f"{rate:g}/s")
+    updates = job.source(
+        Arrivals(process, count, lambda i: keys[scattered(i) % tasks]), name="updates", parallelism=1
+    )
+    updates.key_by(lambda key: key).reduce(lambda a, b: b, name="latest").sink(CountingSink(), name="end")
+    backend = LsmStateBackend(level0_trigger=TRIGGER, memtable_bytes=1)
+    result = job.run(mode="none", seed=seed, latency=False, state_backend=backend, instruments=[seen])
+    began = result.execution.started_ns // 10**9
+    return [seen.counts[began + second] for second in range(first, first + seconds * 99 // 100)]
 
 
 def scattered(number: int) -> int:
@@ -51,12 +52,11 @@ def scattered(number: int) -> int:
     return (mixed ^ (mixed >> 27)) * 0x94D049BB133111EB % 2**64 >> 11
 
 
-@target("V19", "how likely is it that some task compacts?", study=[Compactions, compactions], seeds=2)
+@target("V19", "how likely is it that some task compacts?", study=[Compactions, compactions])
 def some_task(size: Size) -> Iterator[Figure]:
-    """The first checkpoints are left out: all tasks begin without files."""
-    for tasks, checkpoints in ((50, 2_000), (100, 1_000)) if size.full else ((10, 250),):
-        first = size.of(100, 300)
-        counts = [one for seed in size.seeds for one in compactions(tasks, first + checkpoints, seed)[first:]]
+    """The first intervals are left out: all tasks begin without files."""
+    for tasks, seconds in ((50, 4_000), (100, 2_000), (1_000, 50)) if size.full else ((10, 600),):
+        counts = compactions(tasks, 300, seconds, 0)
         share = sum(counts) / len(counts) / tasks
         expected = 1 - (1 - share) ** tasks
         found = sum(1 for count in counts if count) / len(counts)
