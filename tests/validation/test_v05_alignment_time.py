@@ -25,10 +25,10 @@ def harmonic(count: int) -> float:
     return sum(1 / k for k in range(1, count + 1))
 
 
-@target("V5", "how long is an alignment of p channels?", study=[alignments_s], seeds=20, quick_seeds=1)
+@target("V5", "how long is an alignment of p channels?", study=[alignments_s], seeds=10, quick_seeds=1)
 def alignment_time(size: Size) -> Iterator[Figure]:
     """Receivers beside each other are independent samples."""
-    for senders, receivers, checkpoints in ((10, 20, 40), (100, 20, 6), (1_000, 20, 2))[: size.of(1, 3)]:
+    for senders, receivers, checkpoints in ((10, 20, 80), (100, 20, 12), (1_000, 20, 5))[: size.of(1, 3)]:
         for name, law, expected in (
             ("exponential", Exponential("1s"), harmonic(senders - 1)),
             ("uniform", Uniform("0s", "1s"), (senders - 1) / (senders + 1)),

@@ -40,7 +40,7 @@ def drawn_latencies(channels: int, runs: int) -> list[list[int]]:
     ]
 
 
-@target("V12", "how many records does at-least-once count twice?", study=[counted_twice], seeds=400, quick_seeds=4)
+@target("V12", "how many records does at-least-once count twice?", study=[counted_twice], seeds=300, quick_seeds=4)
 def duplicates(size: Size) -> Iterator[Figure]:
     """A run has one checkpoint before the kill. Each seed is a run with latencies of its own."""
     for channels, runs in ((10, len(size.seeds)), (100, len(size.seeds) // 4 if size.full else 0)):

@@ -22,7 +22,7 @@ def utilisation(cost_s: int, mtbf_s: int, restart_s: int, failures: int, seed: i
     return work * 1e9 / run.makespan_ns
 
 
-@target("V21", "how much of the time is useful?", study=[failing_work], seeds=20, quick_seeds=3)
+@target("V21", "how much of the time is useful?", study=[failing_work], seeds=10, quick_seeds=2)
 def useful(size: Size) -> Iterator[Figure]:
     """At the optimal period of each case."""
     for cost_s, mtbf_s, restart_s, period_s, expected in CASES[: size.of(2, 4)]:

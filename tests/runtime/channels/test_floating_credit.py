@@ -44,7 +44,8 @@ def test_a_gate_holds_its_own_buffers_and_the_floating_ones(floating: int) -> No
     job.source(source, name="from", parallelism=5).rebalance().sink(CountingSink(), name="to", parallelism=1)
     settings: dict[str, Any] = {"batch_size": 1, "channel_capacity": 2, "floating_credit": floating}
     result = job.run(checkpoint_interval="200ms", cost={"source_record": "0s", "record": "1ms"}, **settings)
-    assert result.checkpoints["end_to_end_ns"][0] == (10 + floating) * 1_000_000
+    # At the instant of the trigger a record may have been taken, or not yet.
+    assert abs(result.checkpoints["end_to_end_ns"][0] - (10 + floating) * 1_000_000) <= 1_000_000
 
 
 def test_debloating_and_floating_credit_exclude_each_other() -> None:
