@@ -1,14 +1,17 @@
 """Runs every validation target at full size, prints the table, and writes docs/validation.md: ``make validate``.
 
-Names of targets run only those, and write nothing: ``python -m tests.validation.page V1 V5``.
+Names of targets run only those, and write nothing: ``python -m tests.validation.page V1 V5``. ``--quick`` runs at the
+sizes of ``make test``, and the page says so.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 
-from engine.study.case_processes import each_in_its_process
 from tests.house.project import ROOT
 from tests.validation.targets import Figure, Measured, Target, all_targets, measure
 
@@ -32,6 +35,12 @@ small size. There a mean may also differ by four standard errors.
 
 """
 
+QUICK = """\
+**This table is of the small sizes**: `make validate ARGS=--quick` wrote it. Rows above their tolerance are within
+four standard errors. Some figures need full size and are not here.
+
+"""
+
 NOT_EXPRESSED = {
     "V18": "a sliding window whose full size and changelog are those of the published run was not tried",
     "V24": "the pause that one checkpoint costs is not published, so that there is nothing to compare but a fit",
@@ -52,10 +61,10 @@ Links on: [studies](studies.md), [time and choices](time-and-choices.md), [limit
 COLUMNS = ("id", "question", "case", "expected", "measured", "error", "tolerance", "seeds", "lines", "seconds")
 
 
-def rows_of(one: Target, measured: Measured) -> Iterator[list[str]]:
+def rows_of(one: Target, measured: Measured, full: bool) -> Iterator[list[str]]:
     """The rows of a target. Only the first one has what all of them share."""
     shared = [f"[{one.id}](../tests/validation/{one.module}.py)", one.question]
-    last = [f"{one.seeds:,}", str(one.lines), f"{measured.seconds:.1f}"]
+    last = [f"{one.seeds if full else one.quick_seeds:,}", str(one.lines), f"{measured.seconds:.1f}"]
     for figure in measured.figures:
         yield [*shared, *_numbers(one, figure), *last]
         shared, last = ["", ""], ["", "", ""]
@@ -75,38 +84,39 @@ def number_text(value: float) -> str:
     return f"{value:,.1f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
-def page_of(measured: Mapping[str, Measured], targets: Mapping[str, Target]) -> str:
+def page_of(measured: Mapping[str, Measured], targets: Mapping[str, Target], *, full: bool) -> str:
     """The page."""
     missing = "\n".join(f"* {id}: {why}." for id, why in NOT_EXPRESSED.items())
-    return HEAD + table_of(measured, targets) + TAIL.format(missing=missing)
+    return HEAD + ("" if full else QUICK) + table_of(measured, targets, full=full) + TAIL.format(missing=missing)
 
 
-def table_of(measured: Mapping[str, Measured], targets: Mapping[str, Target]) -> str:
+def table_of(measured: Mapping[str, Measured], targets: Mapping[str, Target], *, full: bool) -> str:
     """The table in Markdown."""
     lines = [list(COLUMNS), ["---"] * len(COLUMNS)]
     for id, one in targets.items():
-        lines += rows_of(one, measured[id])
+        lines += rows_of(one, measured[id], full)
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def main(names: list[str]) -> int:
     """The exit code: 1 when a figure is outside of its tolerance without a reason."""
+    full, names = "--quick" not in names, [name for name in names if name != "--quick"]
     targets = {id: one for id, one in all_targets().items() if not names or id in names}
     found, failed = dict[str, Measured](), list[str]()
-    for number, (outcome, error) in each_in_its_process(measure, list(targets.values()), WORKERS):
-        id = list(targets)[number]
-        if error is not None:
-            failed.append(f"{id}: {error[1]}")
-            continue
-        found[id] = outcome = Measured([Figure(*figure) for figure in outcome.figures], outcome.seconds)
-        print(table_of({id: outcome}, {id: targets[id]}).split("|\n", 2)[2], end="", flush=True)
-        failed += [
-            f"{id} {figure.case}: error {figure.error:.2%}, tolerance {figure.tolerance:.2%}"
-            for figure in outcome.figures
-            if not figure.holds and figure.case not in targets[id].missed
-        ]
-    if not names and len(found) == len(targets):
-        PAGE.write_text(page_of(found, targets), "utf-8")
+    with ProcessPoolExecutor(WORKERS, get_context("fork")) as workers:
+        # In the order of the targets, each as soon as it has ended.
+        for (id, one), measured in zip(
+            targets.items(), workers.map(partial(measure, full=full), targets), strict=True
+        ):
+            found[id] = measured
+            print(table_of({id: measured}, {id: one}, full=full).split("|\n", 2)[2], end="", flush=True)
+            failed += [
+                f"{id} {figure.case}: error {figure.error:.2%}, tolerance {figure.tolerance:.2%}"
+                for figure in measured.figures
+                if not (figure.holds if full else figure.is_plausible) and figure.case not in one.missed
+            ]
+    if not names:
+        PAGE.write_text(page_of(found, targets, full=full), "utf-8")
         print(f"written: {PAGE.relative_to(ROOT)}")
     for line in failed:
         print(f"outside of its tolerance: {line}")

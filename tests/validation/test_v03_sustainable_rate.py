@@ -23,7 +23,7 @@ def loaded(rate: float, capacity: float, count: int) -> RunResult:
 def sustained(rates: range, capacity: float, count: int) -> int:
     """The greatest rate at which no queue grows for ever."""
     table = sweep(loaded, rate=list(rates), capacity=capacity, count=count)
-    return max(row["rate"] for row in table if row["status"] == "ok")
+    return max(int(row["rate"]) for row in table if row["status"] == "ok")
 
 
 @target("V3", "does a search find the sustainable rate?", study=[loaded, sustained])

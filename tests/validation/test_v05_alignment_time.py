@@ -29,10 +29,11 @@ def harmonic(count: int) -> float:
 def alignment_time(size: Size) -> Iterator[Figure]:
     """Receivers beside each other are independent samples."""
     for senders, receivers, checkpoints in ((10, 20, 80), (100, 20, 12), (1_000, 20, 5))[: size.of(1, 3)]:
-        for name, law, expected in (
+        laws: tuple[tuple[str, Law, float], ...] = (
             ("exponential", Exponential("1s"), harmonic(senders - 1)),
             ("uniform", Uniform("0s", "1s"), (senders - 1) / (senders + 1)),
-        ):
+        )
+        for name, law, expected in laws:
             each = size.of(10, checkpoints)
             found = [one for seed in size.seeds for one in alignments_s(senders, receivers, each, law, seed)]
             yield mean_figure(f"p = {senders:,}, {name} delays, in their mean or greatest", expected, found, 0.01)

@@ -23,7 +23,8 @@ def delay_s(channels: int, hops: int) -> float:
         checkpoint_interval="2s", batch_size=1, channel_capacity=2, floating_credit=8,
         cost={"source_record": "0s", "record": f"{10**9 // BUFFERS_PER_S}ns", "stragglers": {"hop1": 0.5}},
     )
-    return result.checkpoints["end_to_end_ns"][0] / 1e9
+    waited_ns: int = result.checkpoints["end_to_end_ns"][0]
+    return waited_ns / 1e9
 
 
 @target("V7", "how long does a barrier wait behind full buffers?", study=[delay_s])

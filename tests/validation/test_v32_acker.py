@@ -25,12 +25,9 @@ def false_completions(trees: int) -> int:
     acker, new_id, wrong = Acker(), IdStream("trees"), 0
     for _ in range(trees):
         root, edge, left, right = new_id(), new_id(), new_id(), new_id()
-        early = [
-            acker.receive(message)
-            for message in (Init(root, edge, "spout"), Ack(root, edge ^ left ^ right), Ack(root, left))
-        ]
-        last = acker.receive(Ack(root, right))
-        wrong += any(early) or last is None
+        first = acker.receive(Init(root, edge, "spout"))
+        early = first or acker.receive(Ack(root, edge ^ left ^ right)) or acker.receive(Ack(root, left))
+        wrong += early is not None or acker.receive(Ack(root, right)) is None
     return wrong
 
 
