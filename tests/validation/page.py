@@ -21,8 +21,8 @@ WORKERS = 2
 HEAD = """\
 # Validation
 
-After this page you can say which figures from theory and from publications Weir reproduces, how exactly, and with how
-many lines of a study. `make validate` runs all of it and writes this page:
+After this page you can say which figures from theory and from publications Weir reproduces, how exactly, and
+with how many lines of a study. `make validate` runs all of it and writes this page:
 
 ```sh
 make validate
@@ -36,8 +36,8 @@ small size. There a mean may also differ by four standard errors.
 """
 
 QUICK = """\
-**This table is of the small sizes**: `make validate ARGS=--quick` wrote it. Rows above their tolerance are within
-four standard errors. Some figures need full size and are not here.
+**Rows with a star are of small sizes**, as in `make test` and `make validate ARGS=--quick`. Those above their
+tolerance are within four standard errors. Some of their figures need full size and are not here.
 
 """
 
@@ -61,10 +61,11 @@ Links on: [studies](studies.md), [time and choices](time-and-choices.md), [limit
 COLUMNS = ("id", "question", "case", "expected", "measured", "error", "tolerance", "seeds", "lines", "seconds")
 
 
-def rows_of(one: Target, measured: Measured, full: bool) -> Iterator[list[str]]:
+def rows_of(one: Target, measured: Measured) -> Iterator[list[str]]:
     """The rows of a target. Only the first one has what all of them share."""
     shared = [f"[{one.id}](../tests/validation/{one.module}.py)", one.question]
-    last = [f"{one.seeds if full else one.quick_seeds:,}", str(one.lines), f"{measured.seconds:.1f}"]
+    seeds = f"{one.seeds:,}" if measured.full else f"{one.quick_seeds:,} *"
+    last = [seeds, str(one.lines), f"{measured.seconds:.1f}"]
     for figure in measured.figures:
         yield [*shared, *_numbers(one, figure), *last]
         shared, last = ["", ""], ["", "", ""]
@@ -84,17 +85,18 @@ def number_text(value: float) -> str:
     return f"{value:,.1f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
-def page_of(measured: Mapping[str, Measured], targets: Mapping[str, Target], *, full: bool) -> str:
+def page_of(measured: Mapping[str, Measured], targets: Mapping[str, Target]) -> str:
     """The page."""
     missing = "\n".join(f"* {id}: {why}." for id, why in NOT_EXPRESSED.items())
-    return HEAD + ("" if full else QUICK) + table_of(measured, targets, full=full) + TAIL.format(missing=missing)
+    star = "" if all(one.full for one in measured.values()) else QUICK
+    return HEAD + star + table_of(measured, targets) + TAIL.format(missing=missing)
 
 
-def table_of(measured: Mapping[str, Measured], targets: Mapping[str, Target], *, full: bool) -> str:
+def table_of(measured: Mapping[str, Measured], targets: Mapping[str, Target]) -> str:
     """The table in Markdown."""
     lines = [list(COLUMNS), ["---"] * len(COLUMNS)]
     for id, one in targets.items():
-        lines += rows_of(one, measured[id], full)
+        lines += rows_of(one, measured[id])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
@@ -109,14 +111,14 @@ def main(names: list[str]) -> int:
             targets.items(), workers.map(partial(measure, full=full), targets), strict=True
         ):
             found[id] = measured
-            print(table_of({id: measured}, {id: one}, full=full).split("|\n", 2)[2], end="", flush=True)
+            print(table_of({id: measured}, {id: one}).split("|\n", 2)[2], end="", flush=True)
             failed += [
                 f"{id} {figure.case}: error {figure.error:.2%}, tolerance {figure.tolerance:.2%}"
                 for figure in measured.figures
                 if not (figure.holds if full else figure.is_plausible) and figure.case not in one.missed
             ]
     if not names:
-        PAGE.write_text(page_of(found, targets, full=full), "utf-8")
+        PAGE.write_text(page_of(found, targets), "utf-8")
         print(f"written: {PAGE.relative_to(ROOT)}")
     for line in failed:
         print(f"outside of its tolerance: {line}")

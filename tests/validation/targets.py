@@ -97,10 +97,11 @@ class Target:
 
 
 class Measured(NamedTuple):
-    """A target with its figures, and the seconds they took."""
+    """The figures of a target, the seconds they took, and whether it was run at full size."""
 
     figures: list[Figure]
     seconds: float
+    full: bool
 
 
 TARGETS: dict[str, Target] = {}
@@ -136,7 +137,7 @@ def all_targets() -> dict[str, Target]:
 def measure(id: str, *, full: bool) -> Measured:
     """Run a target, and take the time."""
     began = perf_counter()
-    return Measured(TARGETS[id].measure(full=full), perf_counter() - began)
+    return Measured(TARGETS[id].measure(full=full), perf_counter() - began, full)
 
 
 def assert_plausible(one: Target) -> None:
