@@ -33,7 +33,8 @@ def compactions(tasks: int, first: int, seconds: int, seed: int) -> list[int]:
     keys = {operator_index_for_key_group(groups, tasks, key_group_for(key, groups)): key for key in range(40 * tasks)}
     seen, job = Compactions(), Job("compaction", parallelism=tasks, max_parallelism=groups)
     # Each update is of a task chosen at random, so each task has a Poisson process.
-    rate, count = tasks * UPDATES, round(tasks * UPDATES * (first + seconds))
+    # Some more of them, so that they do not end too early.
+    rate, count = tasks * UPDATES, round(1.2 * tasks * UPDATES * (first + seconds))
     process = Poisson(f"{rate:g}/s")
     updates = job.source(
         Arrivals(process, count, lambda i: keys[scattered(i) % tasks]), name="updates", parallelism=1
@@ -42,7 +43,7 @@ def compactions(tasks: int, first: int, seconds: int, seed: int) -> list[int]:
     backend = LsmStateBackend(level0_trigger=TRIGGER, memtable_bytes=1)
     result = job.run(mode="none", seed=seed, latency=False, state_backend=backend, instruments=[seen])
     began = result.execution.started_ns // 10**9
-    return [seen.counts[began + second] for second in range(first, first + seconds * 99 // 100)]
+    return [seen.counts[began + second] for second in range(first, first + seconds)]
 
 
 def scattered(number: int) -> int:
