@@ -25,7 +25,8 @@ STATE, POSITION, TRANSACTION, QUEUE, BLOCKED, PRESSURE, READER = (
 MOST_ENTRIES = 100
 """Of the keyed state of one operator in one subtask: with more, only their number is shown."""
 _MOST_ELEMENTS = 6
-_GONE = ("failed", "canceled", "finished")
+_DEAD = ("failed", "canceled")
+_GONE = (*_DEAD, "finished")
 
 
 class Reading(NamedTuple):
@@ -48,8 +49,8 @@ def _owner(task: Task, operator: str) -> str:
 
 
 def cells_of(task: Task) -> Iterator[tuple[Reading, str]]:
-    """The other cells of a task, without its channels: they may change though nothing tells of the task."""
-    if task.life.state in ("failed", "canceled"):
+    """Positions of sources, and transactions of sinks."""
+    if task.life.state in _DEAD:
         return
     for plan, operator in zip(task.chain.plans, task.chain.operators, strict=True):
         owner = _owner(task, plan.name)
@@ -62,7 +63,11 @@ def cells_of(task: Task) -> Iterator[tuple[Reading, str]]:
             pending = operator.fingerprint()
             if pending is not None:
                 yield Reading(TRANSACTION, owner, "to be committed"), shown(pending, 120)
-    if task.full_outputs:
+
+
+def pressure_of(task: Task) -> Iterator[tuple[Reading, str]]:
+    """How many outputs of a task are full."""
+    if task.full_outputs and task.life.state not in _DEAD:
         yield Reading(PRESSURE, task.name, ""), f"{task.full_outputs} outputs are full"
 
 

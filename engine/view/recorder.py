@@ -1,8 +1,8 @@
 """Records one run for a page: its entries (:mod:`engine.explore.story.witness`), and the state after each step.
 
-A step is one event of the kernel. After each, the recorder reads the cells of the tasks that have acted, and keeps what
-has changed, with the value before: a viewer can go both ways. It is an invariant, so it records a case; a run that is
-no case calls :meth:`Recorder.of_run`, and then the same methods.
+A step is one event of the kernel. After each, the recorder keeps the cells that have changed
+(:mod:`engine.view.changing_cells`), with the value before: a viewer can go both ways. It is an invariant, so it records
+a case; a run that is no case calls :meth:`Recorder.of_run`, and then the same methods.
 
 A long run is not kept whole: the newest ``most`` entries, or, once something has failed, half of them before it and
 half after. ``left_out`` counts the others.
@@ -11,7 +11,7 @@ half after. ``left_out`` counts the others.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, get_args
@@ -23,30 +23,16 @@ from engine.explore.story import Witness
 from engine.faults.injector import FaultInjector
 from engine.graph.plan import ExecutionPlan
 from engine.observe.points import TORN
-from engine.observe.trace_events import (
-    AttemptStarted,
-    ChannelBlocked,
-    ChannelResumed,
-    Departed,
-    Receive,
-    RunStarted,
-    Send,
-    TaskState,
-    TraceEvent,
-)
+from engine.observe.trace_events import AttemptStarted, RunStarted, TaskState, TraceEvent
 from engine.runtime.execution import Execution, ExecutionResult, Progress
 from engine.runtime.kernel import JOB_MANAGER
-from engine.view.readings import Reading, cells_of, channels_of, queue_of, state_of
+from engine.view.changing_cells import Changes, ChangingCells
+from engine.view.readings import Reading
 from state_backends.files import FileSystem, LocalFileSystem
 
 MOST_ENTRIES = 60_000
-MOST_WATCHED_TASKS = 64
-"""With more tasks, only those that act are read after a step, and no visits of points are kept."""
 _MOST_ROWS = 2_000
 _PROGRESS_EVERY = 2_000
-_STATE = "\0state"
-_ENDS = ("end_of_data", "finished")
-_OF_CHANNELS = (Send, Receive, Departed, ChannelBlocked, ChannelResumed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +101,8 @@ class Recorder(Invariant):
         self.readers: Readers | None = None
         self._most = most
         self._failed_at: int | None = None
-        self._cells: dict[str, dict[Reading, str]] = {}
-        """By task, and once more for its keyed state; or by channel (its number)."""
-        self._acted: dict[str, None] = {}
-        self._touched: dict[int, None] = {}
-        self._all = True
+        self._cells = ChangingCells()
         self._looked = 0
-        self._channels: dict[int, Any] = {}
 
     # -- watching --------------------------------------------------------------------------------------------------
 
@@ -130,11 +111,7 @@ class Recorder(Invariant):
         self.readers = Readers.of(plan, output_dir)
         return self.witness.of_run(plan, self.readers)
 
-    def run(
-        self,
-        execution: Execution,
-        progress: Callable[[Progress], None] | None = None,
-    ) -> ExecutionResult:
+    def run(self, execution: Execution, progress: Callable[[Progress], None] | None = None) -> ExecutionResult:
         """Make a run that is no case: ``execution`` has the plan of :meth:`of_run`, and :meth:`observe` among its
         instruments."""
         assert self.readers is not None, "of_run has made its plan"
@@ -167,17 +144,13 @@ class Recorder(Invariant):
         return dict.fromkeys(get_args(TraceEvent), self._event)
 
     def process_started(self, view: CaseView) -> None:
-        self._view, self._all = view, True
+        self._view = view
         self._note = self.witness.handlers()[AttemptStarted]
-        self._ends = _ends_of(view.plan)
-        self._channels_of: dict[str, list[int]] = {}
-        for channel, ends in self._ends.items():
-            for task in ends:
-                self._channels_of.setdefault(task, []).append(channel)
+        self._cells.process_started(view)
 
     def process_died(self, view: CaseView) -> None:
         self._fail()
-        self._sample(self._all_gone())
+        self._sample(self._cells.all_gone())
 
     def finished(self, case: Any) -> None:
         self.between_events()
@@ -187,22 +160,15 @@ class Recorder(Invariant):
         """Of the newest process."""
         return self._view.plan
 
+    @property
+    def execution(self) -> Execution:
+        """Of the newest process."""
+        return self._view.execution
+
     def _event(self, event: TraceEvent) -> None:
-        if isinstance(event, TaskState) and event.state in _ENDS:
-            # A thousand tasks end in a thousand steps: each is no reason to read the state of all.
-            self._acted[event.task] = None
-            self._touched.update(dict.fromkeys(self._channels_of.get(event.task, ())))
-        elif isinstance(event, AttemptStarted | TaskState | RunStarted):
-            self._all = True
-            if isinstance(event, TaskState) and event.state == "failed":
-                self._fail()
-        elif isinstance(event, _OF_CHANNELS):
-            self._touched[event.channel] = None
-            self._acted.update(dict.fromkeys(self._ends[event.channel]))
-        else:
-            task = getattr(event, "task", None)
-            if task is not None:
-                self._acted[task] = None
+        self._cells.heard(event)
+        if isinstance(event, TaskState) and event.state == "failed":
+            self._fail()
 
     def _fail(self) -> None:
         if self._failed_at is None:
@@ -225,45 +191,11 @@ class Recorder(Invariant):
             self.after += len(self.witness.entries) - limit
             del self.witness.entries[limit:]
             return
-        self._sample(dict(self._changes()))
+        self._sample(self._cells.changes())
         if len(self.witness.entries) > 2 * self._most:
             self._shorten()
 
-    def _changes(self) -> Iterator[tuple[Reading, tuple[str | None, str | None]]]:
-        manager = self._view.execution.manager
-        tasks = {task.name: task for task in manager.tasks.values()}
-        if self._all:
-            self._channels = channels_of(tasks.values())
-            known = [name for name in self._cells if name.removesuffix(_STATE) not in tasks]
-            self._touched = dict.fromkeys((*self._channels, *(int(name) for name in known if name.isdecimal())))
-            for name in known:
-                if not name.isdecimal():
-                    yield from self._now(name, {})
-        some = tasks if self._all or len(tasks) <= MOST_WATCHED_TASKS else [one for one in self._acted if one in tasks]
-        for name in some:
-            yield from self._now(name, dict(cells_of(tasks[name])))
-            if self._all or name in self._acted:
-                yield from self._now(name + _STATE, dict(state_of(tasks[name])))
-        for index in self._touched:
-            channel = self._channels.get(index)
-            yield from self._now(str(index), {} if channel is None else dict(queue_of(channel)))
-        self._all, self._acted, self._touched = False, {}, {}
-
-    def _now(self, owner: str, cells: dict[Reading, str]) -> Iterator[tuple[Reading, tuple[str | None, str | None]]]:
-        before = self._cells.get(owner, {})
-        if before == cells:
-            return
-        for cell in dict.fromkeys((*before, *cells)):
-            if before.get(cell) != cells.get(cell):
-                yield cell, (before.get(cell), cells.get(cell))
-        self._cells[owner] = cells
-
-    def _all_gone(self) -> dict[Reading, tuple[str | None, str | None]]:
-        gone = [one for owner in list(self._cells) for one in self._now(owner, {})]
-        self._cells.clear()
-        return dict(gone)
-
-    def _sample(self, changes: Mapping[Reading, tuple[str | None, str | None]]) -> None:
+    def _sample(self, changes: Changes) -> None:
         at = self.entries
         if changes or at > self._looked:
             self.samples.append(Sample(at, tuple((cell, *texts) for cell, texts in changes.items()), self._crash()))
@@ -272,16 +204,17 @@ class Recorder(Invariant):
     def _crash(self) -> str | None:
         """The fault that makes an actor die where the step ended: at its last visit of a point."""
         injector = self._view.execution.interference
-        if not isinstance(injector, FaultInjector) or len(self._view.plan.subtasks) > MOST_WATCHED_TASKS:
+        if not isinstance(injector, FaultInjector):
             return None
         passed = [one for one in injector.visited.passed if not one[0].startswith("user.") and one[1] != TORN]
         visits = injector.processes.visits
         if not passed:
             return None
         point, phase, actor = passed[-1]
-        # Of the job manager and of files, the visits of all actors count.
-        counts = [visited for place, visited in visits.items() if place[:2] == (point, phase)]
-        number = sum(counts) if actor == JOB_MANAGER else visits[point, phase, actor]
+        number = visits[point, phase, actor]
+        if actor == JOB_MANAGER:
+            # Of the job manager, the visits of all actors count.
+            number = sum(visited for place, visited in visits.items() if place[:2] == (point, phase))
         return f"crash:{actor}@{phase}:{point}#{number}"
 
     def _shorten(self) -> None:
@@ -303,12 +236,3 @@ class Recorder(Invariant):
                 else:
                     self.before[cell] = text
         del self.samples[:cut]
-
-
-def _ends_of(plan: ExecutionPlan) -> dict[int, tuple[str, str]]:
-    names = {(one.vertex, one.subtask): one.name for one in plan.subtasks}
-    return {
-        one.index: (names[one.sender_vertex, one.sender_subtask], names[one.receiver_vertex, one.receiver_subtask])
-        for one in plan.channels
-    }
-

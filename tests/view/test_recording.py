@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from typing import Any
 
 import pytest
 
 from engine import CollectionSource, Job
+from engine.observe.trace_events import AttemptStarted
 from engine.runtime.config import CostModel
-from engine.view import recorder as recorder_module
+from engine.view import Recorder, changing_cells
 from engine.view.page_data import LOST, NORMAL, ORPHAN
+from engine.view.readings import Reading, cells_of, channels_of, pressure_of, queue_of, state_of
 from operators.log.connectors import LogSink
 from tests.view.recorded import data_of, plain_digest, recorded
 
@@ -143,18 +146,72 @@ def test_a_job_without_records() -> None:
     assert data["series"]["read"] == [0] * len(data["series"]["read"])
 
 
-def test_ends_of_tasks_are_no_reason_to_read_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As each of many tasks ends, only its own channels are read: else a thousand tasks would cost a thousand times
-    all channels."""
+def _wide(parallelism: int) -> Job:
     job = Job("wide", max_parallelism=64)
     numbers = job.source(CollectionSource(list(range(5))), name="numbers")
-    most = numbers.key_by(lambda one: one).reduce(max, name="most", parallelism=40)
+    most = numbers.key_by(lambda one: one).reduce(max, name="most", parallelism=parallelism)
     most.sink(LogSink("out"), name="out", chain=False)
-    queue_of, read = recorder_module.queue_of, []
-    monkeypatch.setattr(recorder_module, "queue_of", lambda channel: read.append(1) or queue_of(channel))
+    return job
 
-    recorder, _ = recorded(job)
 
-    channels = len(recorder.plan.channels)
-    assert len(recorder.samples) > 40
-    assert len(read) < 20 * channels
+def _everything(recorder: Recorder) -> dict[Reading, str]:
+    """All cells of the running job, read at once."""
+    tasks = recorder.execution.manager.tasks.values()
+    of_tasks = [dict(read(task)) for task in tasks for read in (pressure_of, cells_of, state_of)]
+    of_channels = [dict(queue_of(channel)) for channel in channels_of(tasks).values()]
+    return dict(ChainMap({}, *of_tasks, *of_channels))
+
+
+class _Doubter(Recorder):
+    """Looks at everything after each step, and compares it with what its samples come to."""
+
+    texts: dict[Reading, str]
+    seen: int
+
+    def between_events(self) -> None:
+        super().between_events()
+        for sample in self.samples[self.seen :]:
+            for cell, _, text in sample.changes:
+                self.texts.pop(cell, None)
+                if text is not None:
+                    self.texts[cell] = text
+        self.seen = len(self.samples)
+        assert self.texts == _everything(self)
+
+
+@pytest.mark.parametrize(
+    ("mode", "faults", "settings"),
+    [
+        ("aligned", ["crash:count[0]@after:ack.send#2"], {"channel_capacity": 1}),
+        ("unaligned", ["crash:left[0]@before:snapshot.sync#2"], {"channel_capacity": 1, "failover": "region"}),
+        ("at-least-once", ["crash:worker[0]@4us"], {"cost": CostModel(link_latency_ns=900)}),
+        ("aligned", ["crash:job manager@before:complete.decide#1"], {}),
+    ],
+)
+def test_no_change_is_missed(
+    monkeypatch: pytest.MonkeyPatch, mode: str, faults: list[str], settings: dict[str, Any]
+) -> None:
+    """After each step the recorder knows every cell of the job, although it reads only where something has happened."""
+    monkeypatch.setattr(_Doubter, "texts", {}, raising=False)
+    monkeypatch.setattr(_Doubter, "seen", 0, raising=False)
+    monkeypatch.setattr("tests.view.recorded.Recorder", _Doubter)
+
+    recorder, _ = recorded(None, *faults, mode=mode, **settings)
+
+    assert recorder.samples
+    assert any(isinstance(entry, AttemptStarted) and entry.attempt > 1 for entry in recorder.witness.entries)
+
+
+@pytest.mark.parametrize("read", ["queue_of", "cells_of"])
+def test_a_step_costs_what_it_changes(monkeypatch: pytest.MonkeyPatch, read: str) -> None:
+    """Twice as many subtasks are read twice as often, and not four times: a step reads what has changed, whatever the
+    size of the job."""
+    original, count = getattr(changing_cells, read), []
+    monkeypatch.setattr(changing_cells, read, lambda one: count.append(1) or original(one))
+    reads = []
+    for parallelism in (10, 20):
+        count.clear()
+        recorded(_wide(parallelism))
+        reads.append(len(count))
+
+    assert reads[1] < 2.3 * reads[0]

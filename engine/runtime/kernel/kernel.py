@@ -41,7 +41,8 @@ _Entry = tuple[int, int, str, Any, Any]
 class Kernel:
     """Runs events in virtual time until none is left or :meth:`stop` is called."""
 
-    __slots__ = ("_choices", "_future", "_ready", "_sequence", "_waiting", "executed", "now_ns", "stopped")
+    __slots__ = ("_choices", "_future", "_ready", "_sequence", "_waiting", "executed", "latest", "now_ns",
+                 "stopped")  # fmt: skip
 
     def __init__(self, start_ns: int = START_NS, choices: ChoiceRecorder | None = None) -> None:
         self.now_ns = start_ns
@@ -54,6 +55,8 @@ class Kernel:
         # While there are choices to make: the sequence numbers of the ready events of each target, oldest first. Nearly
         # always it is one; with ten thousand targets a search through all ready events would be slow.
         self._waiting: dict[Any, int | deque[int]] = {}
+        self.latest: _Entry | None = None
+        """The event that the last :meth:`run` has executed last; for watchers that run one event at a time."""
         self.stopped = False
         """Whether :meth:`stop` ended the last :meth:`run`."""
 
@@ -93,6 +96,7 @@ class Kernel:
         before = self.executed
         executed = before
         last = None if max_events is None else before + max_events
+        event = self.latest
         try:
             while not self.stopped and executed != last:
                 if not ready:
@@ -115,7 +119,8 @@ class Kernel:
                 executed += 1
                 getattr(event[3], event[2])(event[4])
         finally:
-            self.executed = executed
+            # Noted once per call: a run without a watcher pays nothing per event.
+            self.executed, self.latest = executed, event
         return executed - before
 
     def _next_instant(self) -> None:
