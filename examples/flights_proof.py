@@ -33,15 +33,15 @@ from engine.observe.cut_oracle import CutOracle
 from engine.observe.trace import TraceDigest
 from engine.observe.trace_events import CheckpointCut, TraceEvent
 from engine.protocols import protocol_named
-from engine.report import checkpoint_table
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig, SparkCluster, parse_where
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.storage import open_storage
-from engine.view import Recorder, RunFace, check_place, run_page, write_page
+from engine.view import Recorder, check_place
 from examples import flights_oracle
 from examples.flights import flights_job
 from examples.flights_data import FlightFiles, prepare
 from examples.flights_lateness import measure_lateness
+from examples.flights_page import SLOW_SPLIT, write_killed_page
 from examples.flights_spark import ROUTE_REPORT_SCHEMA
 from spark_bridge import (
     OracleReport,
@@ -62,7 +62,6 @@ SCHEMAS = {
     "routes": ROUTE_REPORT_SCHEMA,
 }
 KEYS = {"counts": ["carrier", "count"], "days": ["carrier", "day"], "routes": ["month", "origin", "dest"]}
-SLOW_SPLIT = "flights[2]"
 SLOW_LINK_NS = 3_000_000
 
 Proof = dict[str, Any]
@@ -193,7 +192,7 @@ def prove(
             facts = _prove_mode(files, undisturbed, killed, answers, exactly_once=exactly_once)
         proof["modes"][mode] = facts
         if html is not None and recorder is not None:
-            _write_page(html, mode, kill, killed, recorder, facts)
+            write_killed_page(html, mode, kill, killed, recorder, facts["d_records"], _departures_per_carrier(files))
         kept = kept and facts["as_promised"]
     out.mkdir(parents=True, exist_ok=True)
     target = out / "proof.json"
@@ -201,29 +200,6 @@ def prove(
     took.tell()
     print(f"\n{'proved' if kept else 'NOT proved'} in {_since(started)}; stored in {target}")
     return 0 if kept else 1
-
-
-def _write_page(html: str, mode: str, kill: str, killed: Run, recorder: Recorder, facts: Proof) -> None:
-    records = facts["d_records"]
-    lines = [("soft", f"flights, mode {mode}, {kill.replace('@', ' is killed at ')}")]
-    if records["counted_twice"]:
-        restored = [one.checkpoint_id for one in killed.result.restores if one.attempt > 1]
-        lines.append(
-            (
-                "why",
-                f"{records['counted_twice']:,} records count twice. Checkpoint {restored[0]} is"
-                f" no consistent cut: {SLOW_SPLIT} has a slow link, so its barrier came late. Until then the counters"
-                " took records that the other sources had sent after their barriers, and kept them in the checkpoint"
-                " (the orphans, ◎). After the crash the sources went back to their positions in the checkpoint, and"
-                " sent these records again."
-                f" The cut oracle predicted {records['predicted']:,} before the crash.",
-            )
-        )
-    else:
-        lines.append(("good", "No record is lost, and none counts twice: every checkpoint is a consistent cut."))
-    table = checkpoint_table(killed.result.checkpoints, recorder.plan, killed.config, killed.oracle)
-    write_page(html, run_page(f"flights: mode {mode}", recorder, RunFace(f"mode {mode}", None, table), lines))
-    print(f"  page of the killed run: {html}")
 
 
 def _prove_on_spark(

@@ -154,15 +154,16 @@ def pair_page(
             "runs": [first, second],
             "pairs": pairs,
             "begin": next((number for number, pair in enumerate(pairs) if pair[1] == begin), 0),
-            "comparison": comparison,
+            "tables": [] if comparison is None else [comparison],
         },
     )
 
 
 def comparison_table(runs: Sequence[Compared]) -> dict[str, Any]:
-    """The measures of all runs: ``heads`` and ``rows``."""
+    """The measures of all runs: ``caption``, ``heads`` and ``rows``."""
     names = list(runs[0].measures)
     return {
+        "caption": "Measured in each run",
         "heads": ["", *(f"mode {run.mode}" for run in runs)],
         "rows": [[name, *(run.measures[name] for run in runs)] for name in names],
     }

@@ -61,8 +61,11 @@ class _Cut:
     attempt: tuple[int, int]
     at: dict[int, tuple[int, int]] = field(default_factory=dict)
     state: str = "pending"
-    orphans: int = 0
+    orphans: dict[int, int] = field(default_factory=dict)
+    """By channel."""
     in_transit: int = 0
+    restored: int | None = None
+    """The row at which the job was restored from it first."""
 
 
 def run_data(recorder: Recorder, facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,6 +154,7 @@ class _Run:
                 case AttemptStarted():
                     self._end_spans(row)
                     attempt = incarnation, entry.attempt
+                    self._note_restore(entry.restored_checkpoint, row)
                 case SnapshotTaken():
                     lane = self._number.get(entry.task)
                     if lane is not None:
@@ -161,7 +165,9 @@ class _Run:
                     self._cut_of(attempt, entry.checkpoint_id).state = "aborted"
                 case CheckpointCut():
                     cut = self._cut_of(attempt, entry.checkpoint_id)
-                    cut.orphans = sum(max(0, received - sent) for _, sent, received in entry.differences)
+                    cut.orphans = {
+                        channel: received - sent for channel, sent, received in entry.differences if received > sent
+                    }
                     cut.in_transit = sum(max(0, sent - received) for _, sent, received in entry.differences)
                 case ChannelBlocked():
                     self._blocked[attempt, entry.channel] = row
@@ -175,6 +181,11 @@ class _Run:
                 case _:
                     pass
         self._end_spans(max(len(self._actions) - 1, 0))
+
+    def _note_restore(self, checkpoint_id: int | None, row: int) -> None:
+        for cut in self._cuts.values():
+            if cut.checkpoint_id == checkpoint_id and cut.restored is None:
+                cut.restored = row
 
     def _cut_of(self, attempt: tuple[int, int], checkpoint_id: int) -> _Cut:
         key = attempt, checkpoint_id
@@ -275,7 +286,9 @@ class _Run:
             "attempt": cut.attempt[1],
             "state": cut.state,
             "at": [[lane, row] for lane, (row, _) in sorted(cut.at.items())],
-            "orphans": cut.orphans,
+            "orphans": sum(cut.orphans.values()),
+            "byChannel": list(cut.orphans.items()),
+            "restored": cut.restored,
             "inTransit": cut.in_transit,
             "captured": captured,
         }

@@ -8,12 +8,17 @@ from typing import Any
 
 from engine.explore.run import Violation
 from engine.runtime.kernel import START_NS
+from engine.view.chapters import chapters_of
 from engine.view.page import page
 from engine.view.page_data import ORPHAN, run_data
 from engine.view.recorder import Recorder
 from engine.view.shown import clean
 
 _LONGEST_LINE = 2_000
+MOST_CHECKPOINTS, MOST_SUBTASKS = 150, 64
+"""In the checkpoint table of a page: the newest checkpoints, and the first subtasks of each operator."""
+_MOST_DETAILED = 20
+"""Of the newest checkpoints: with a table by operator and subtask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +39,25 @@ class RunFace:
 
 def face_data(recorder: Recorder, face: RunFace) -> dict[str, Any]:
     """The data of one run of a page."""
-    checkpoints = None if face.checkpoints is None else {**face.checkpoints, "started": START_NS}
+    checkpoints = None if face.checkpoints is None else _few(face.checkpoints)
     facts = {"name": face.name, "crash": face.crash, "checkpoints": checkpoints, "ledger": face.ledger}
     data = run_data(recorder, facts)
     data["violations"] = [
         {"name": one.invariant, "text": clean(one.text, _LONGEST_LINE), "step": _step_at(data, one.at_ns)}
         for one in face.violations
     ]
+    data["chapters"] = chapters_of(data)
     return data
+
+
+def _few(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The checkpoint table with as many rows as a page shows: a job of a thousand subtasks has thousands."""
+    history = list(table["history"][:MOST_CHECKPOINTS])
+    for number, row in enumerate(history):
+        tasks = row["tasks"] if number < _MOST_DETAILED else {}
+        few = {uid: {**task, "subtasks": task["subtasks"][:MOST_SUBTASKS]} for uid, task in tasks.items()}
+        history[number] = {**row, "tasks": few}
+    return {**table, "history": history, "more": len(table["history"]) - len(history), "started": START_NS}
 
 
 def _step_at(data: Mapping[str, Any], at_ns: int | None) -> int:
@@ -77,14 +93,17 @@ def run_page(
     face: RunFace,
     lines: Sequence[tuple[str, str]] = (),
     endings: Mapping[str, Any] | None = None,
+    tables: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """The page of one run. ``lines``: text at the top, each with its kind (``soft``, ``why``, ``verdict valid``)."""
+    """The page of one run. ``lines``: text at the top, each with its kind (``soft``, ``why``, ``verdict valid``);
+    ``tables``: below them, each with ``caption``, ``heads`` and ``rows``."""
     data = face_data(recorder, face)
     return page(
         title,
         {
             "title": clean(title),
             "lines": [{"kind": kind, "text": clean(text, _LONGEST_LINE)} for kind, text in lines] + notices(data),
+            "tables": list(tables),
             "runs": [data],
             "begin": first_of_interest(data),
             "endings": endings,
@@ -93,12 +112,11 @@ def run_page(
 
 
 def first_of_interest(data: Mapping[str, Any]) -> int:
-    """The step that a page opens at: the first orphan, crash or completed checkpoint; else the first step."""
+    """The step that a page opens at: the orphan or the crash of its story; else the first orphan, crash or completed
+    checkpoint; else the first step."""
+    signs = [row for sign in "◎✕" for text, row in data["chapters"] if text.startswith(sign)]
     orphans = [arrow[1] for arrow in data["arrows"] if arrow[6] == ORPHAN]
-    found = [number for number, step in enumerate(data["steps"]) if orphans and orphans[0] in range(*step["r"])]
+    rows = [*signs, *orphans]
     for kind in ("crash", "complete"):
-        for number, step in enumerate(data["steps"]):
-            if any(row[2] == kind for row in data["actions"][slice(*step["r"])]):
-                found.append(number)
-                break
-    return found[0] if found else 0
+        rows += [number for number, row in enumerate(data["actions"]) if row[2] == kind][:1]
+    return 0 if not rows else next(number for number, step in enumerate(data["steps"]) if rows[0] < step["r"][1])

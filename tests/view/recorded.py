@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine import Job
+from engine import CollectionSource, Job
 from engine.explore.run import Subject
 from engine.faults.fault import parse_fault
 from engine.faults.injector import FaultInjector
@@ -14,6 +14,7 @@ from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import ChoiceRecorder
 from engine.view import Recorder, run_data
 from examples.teaching import counting
+from operators.log.connectors import LogSink
 
 
 def recorded(
@@ -47,6 +48,15 @@ def recorded_run(
     execution = Execution(plan, config, choices=choices, interference=injector, instruments=instruments)
     injector.install(execution)
     return recorder, recorder.run(execution)
+
+
+def wide(parallelism: int) -> Job:
+    """Five records through very many subtasks."""
+    job = Job("wide", max_parallelism=max(64, parallelism))
+    numbers = job.source(CollectionSource(list(range(5))), name="numbers")
+    most = numbers.key_by(lambda one: one).reduce(max, name="most", parallelism=parallelism)
+    most.sink(LogSink("most"), name="out", chain=False)
+    return job
 
 
 def plain_digest(mode: str = "aligned", seed: str = "1") -> str:

@@ -16,12 +16,15 @@ from engine.report.checkpoint_table import checkpoint_table
 from engine.runtime.config import RunConfig
 from engine.view import RunFace, run_page, watch
 from operators.log.connectors import LogSink
-from tests.view.recorded import recorded, recorded_run
+from tests.view.recorded import recorded, recorded_run, wide
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
 
 STATE = "JSON.stringify([weir.at, [...weir.runs[0].values].sort(), document.querySelector('.now').textContent])"
+
+HEADS = "[...document.querySelectorAll('.head text')].map((one) => one.textContent)"
+DRAWN = "document.querySelectorAll('.chart *, .picture *').length"
 
 
 @pytest.fixture(scope="module")
@@ -184,31 +187,71 @@ def test_a_job_without_records(browser: Any, tmp_path: Path) -> None:
 
 def test_many_subtasks(browser: Any, tmp_path: Path) -> None:
     """They are grouped by vertex. A vertex opens where it acts, a few subtasks at a time, and closes again."""
-    job = Job("many", max_parallelism=64)
-    numbers = job.source(CollectionSource(list(range(5))), name="numbers")
-    most = numbers.key_by(lambda one: one).reduce(max, name="most", parallelism=60)
-    most.sink(LogSink("most"), name="out", chain=False)
     path = tmp_path / "many.html"
-    recorder, _ = recorded(job)
+    recorder, _ = recorded(wide(60))
     path.write_text(run_page("many", recorder, RunFace("run")), "utf-8")
 
     opened = Opened(browser, path, 1300, "light")
     page = opened.page
-    heads = "[...document.querySelectorAll('.head text')].map((one) => one.textContent)"
 
-    assert page.evaluate(heads) == ["control", "numbers[0]", "most ×60", "out[0]"]
+    assert page.evaluate(HEADS) == ["control", "numbers[0]", "most ×60", "out[0]"]
     acts = "weir.runs[0].actions.findIndex(([, who]) => weir.runs[0].lanes[who] === 'most[30]')"
     page.evaluate(f"weir.go(weir.runs[0].stepOfRow[{acts}])")
     page.get_by_role("button", name="Show subtasks of most").click()
-    shown = page.evaluate(heads)
+    shown = page.evaluate(HEADS)
     assert shown[2:4] == ["most[0–23]", "most[24]"]
     assert shown[-3:-1] == ["most[47]", "most[48–59]"]
     assert page.locator(".picture rect.task").count() == len(shown) - 1
     page.get_by_role("button", name="Later subtasks of most").click()
-    assert page.evaluate(heads)[2:4] == ["most[0–47]", "most[48]"]
+    assert page.evaluate(HEADS)[2:4] == ["most[0–47]", "most[48]"]
     page.get_by_role("button", name="Show most as one column").click()
-    assert len(page.evaluate(heads)) == 4
+    assert len(page.evaluate(HEADS)) == 4
     assert opened.overflow() <= 0
+    assert opened.problems == []
+
+
+@pytest.mark.slow
+def test_a_thousand_subtasks(browser: Any, tmp_path: Path) -> None:
+    """They are recorded, and the page has one column for them. Opened, it draws a few of them; the table of a
+    checkpoint has a row for some, their spread, and the number of the others."""
+    recorder, result = recorded_run(wide(1000))
+    table = checkpoint_table(result.checkpoints, recorder.plan, RunConfig(mode="aligned"), CutOracle())
+    path = tmp_path / "thousand.html"
+    path.write_text(run_page("thousand", recorder, RunFace("run", None, table)), "utf-8")
+
+    opened = Opened(browser, path, 1300, "light")
+    page = opened.page
+
+    assert page.evaluate(HEADS) == ["control", "numbers[0]", "most ×1000", "out[0]"]
+    assert page.evaluate(DRAWN) < 3000
+    page.get_by_role("button", name="Show subtasks of most").click()
+    assert len(page.evaluate(HEADS)) <= 3 + 24 + 2
+    for key in ("Home", "End", "PageUp", "n", "p"):
+        page.keyboard.press(key)
+        assert page.evaluate(DRAWN) < 6000
+    assert page.locator(".picture rect.task").count() <= 2 + 24 + 2
+    page.get_by_text("by operator and subtask").first.click()
+    rows = page.locator("details[open] tr")
+    assert rows.filter(has_text="and 936 more").count() == 1
+    assert rows.filter(has_text="Maximum").count() == 1
+    assert opened.overflow() <= 0
+    assert opened.problems == []
+
+
+def test_only_rows_in_sight_are_drawn(browser: Any, tmp_path: Path) -> None:
+    """However long the run is: what is drawn stays the same at its beginning, in its middle, and at its end."""
+    job = Job("long", max_parallelism=8)
+    numbers = job.source(CollectionSource(list(range(150))), name="numbers")
+    numbers.key_by(lambda one: one % 3).reduce(max, name="most").sink(LogSink("out"), name="out", chain=False)
+    path = tmp_path / "long.html"
+    path.write_text(run_page("long", recorded(job)[0], RunFace("run")), "utf-8")
+
+    opened = Opened(browser, path, 1300, "light")
+    page = opened.page
+    assert page.evaluate("weir.runs[0].actions.length") > 1500
+    for step in ("0", "weir.rows.length >> 1", "weir.rows.length - 1"):
+        page.evaluate(f"weir.go({step})")
+        assert 50 < page.evaluate(DRAWN) < 1500
     assert opened.problems == []
 
 

@@ -14,7 +14,7 @@ from engine.view import Recorder, changing_cells
 from engine.view.page_data import LOST, NORMAL, ORPHAN
 from engine.view.readings import Reading, cells_of, channels_of, pressure_of, queue_of, state_of
 from operators.log.connectors import LogSink
-from tests.view.recorded import data_of, plain_digest, recorded
+from tests.view.recorded import data_of, plain_digest, recorded, wide
 
 CRASH = "crash:count[0]@after:ack.send#2"
 
@@ -146,14 +146,6 @@ def test_a_job_without_records() -> None:
     assert data["series"]["read"] == [0] * len(data["series"]["read"])
 
 
-def _wide(parallelism: int) -> Job:
-    job = Job("wide", max_parallelism=64)
-    numbers = job.source(CollectionSource(list(range(5))), name="numbers")
-    most = numbers.key_by(lambda one: one).reduce(max, name="most", parallelism=parallelism)
-    most.sink(LogSink("out"), name="out", chain=False)
-    return job
-
-
 def _everything(recorder: Recorder) -> dict[Reading, str]:
     """All cells of the running job, read at once."""
     tasks = recorder.execution.manager.tasks.values()
@@ -211,7 +203,7 @@ def test_a_step_costs_what_it_changes(monkeypatch: pytest.MonkeyPatch, read: str
     reads = []
     for parallelism in (10, 20):
         count.clear()
-        recorded(_wide(parallelism))
+        recorded(wide(parallelism))
         reads.append(len(count))
 
     assert reads[1] < 2.3 * reads[0]

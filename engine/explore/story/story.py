@@ -11,8 +11,9 @@ them the farther they are from important steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from engine.explore.cases import Case
@@ -346,7 +347,7 @@ class _Teller:
     def _job_started(self, entry: JobStarted) -> Iterator[Saying]:
         self._is_new_job, self._start, order = True, entry.start.checkpoint_id, entry.start.order
         changed = [f"{name}={value}" for name, value in sorted(order.settings.items())]
-        how = _listed([order.claim, *changed])
+        how = _listed([order.claim, *changed], 1 + len(changed))
         text = f"starts another job from savepoint {self._start} ({how}; incarnation {entry.incarnation})"
         yield Saying(USER, text, RESTORE)
 
@@ -365,15 +366,19 @@ class _Teller:
     # -- records ------------------------------------------------------------------------------------------------------
 
     def _read(self, entry: RecordsRead) -> Iterator[Saying]:
-        shown = []
-        for number, one in zip(entry.numbers, entry.values, strict=True):
-            record = (entry.uid, entry.split, number)
-            shown.append(f"#{number} = {_value(one)}{' (again)' if record in self._read_so_far else ''}")
-            self._read_so_far.add(record)
-        yield Saying(entry.task, f"reads {_listed(shown)} of {entry.split}", RECORD)
+        records = [(entry.uid, entry.split, number) for number in entry.numbers]
+        shown = _listed(
+            (
+                f"#{record[2]} = {_value(one)}{' (again)' if record in self._read_so_far else ''}"
+                for record, one in zip(records, entry.values, strict=True)
+            ),
+            len(records),
+        )
+        self._read_so_far.update(records)
+        yield Saying(entry.task, f"reads {shown} of {entry.split}", RECORD)
 
     def _handled(self, entry: RecordsHandled) -> Iterator[Saying]:
-        shown = _listed([_value(one) for one in entry.values])
+        shown = _values(entry.values)
         if entry.taken is None:
             yield Saying(entry.task, f"{entry.operator} gets {shown}", RECORD)
             return
@@ -388,7 +393,7 @@ class _Teller:
         sender, receiver = self._ends[event.channel]
         if event.kind == RECORDS:
             carried = self._witness.carried(self._incarnation, event)
-            shown = f"{event.records} records" if carried is None else _listed([_value(one) for one in carried])
+            shown = f"{event.records} records" if carried is None else _values(carried)
             yield Saying(sender, f"sends {shown} to", RECORD, receiver, sent=self._arrow(event, shown))
         elif event.kind == _BARRIER:
             arrow = self._arrow(event, f"barrier {event.detail}")
@@ -420,9 +425,9 @@ class _Teller:
 
     def _output(self, entry: OutputChanged) -> Iterator[Saying]:
         for name, rows in entry.added.items():
-            yield Saying(entry.task, f"readers of {name} now see {_listed(list(rows))}", COMMIT)
+            yield Saying(entry.task, f"readers of {name} now see {_listed(rows, len(rows))}", COMMIT)
         for name, rows in entry.gone.items():
-            yield Saying(entry.task, f"readers of {name} see {_listed(list(rows))} no longer", COMMIT)
+            yield Saying(entry.task, f"readers of {name} see {_listed(rows, len(rows))} no longer", COMMIT)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
@@ -505,10 +510,14 @@ def _summary(skipped: Sequence[StoryStep]) -> list[StoryStep]:
     return [StoryStep(0, skipped[0].time_ns, [], RECORD, phrases, skipped[0].first, skipped[-1].end)]
 
 
-def _listed(shown: Sequence[str]) -> str:
-    if len(shown) > _RECORDS_SHOWN:
-        return f"{', '.join(shown[:_RECORDS_SHOWN])}, … ({len(shown)} in all)"
-    return ", ".join(shown)
+def _listed(texts: Iterable[str], number: int) -> str:
+    """The first of the texts; the others are not made, because a batch may have thousands of records."""
+    first = ", ".join(islice(texts, _RECORDS_SHOWN))
+    return f"{first}, … ({number} in all)" if number > _RECORDS_SHOWN else first
+
+
+def _values(values: Sequence[Any]) -> str:
+    return _listed(map(_value, values), len(values))
 
 
 def _value(value: Any) -> str:

@@ -12,9 +12,9 @@ function seriesPart(run) {
   const ends = [`+${duration(series.from)}`, `+${duration(series.from + series.width * series.read.length)}`], ids = run.checkpoints ? run.checkpoints.history.map((row) => `checkpoint ${row.id}`) : [];
   const shown = [["Throughput: records read", "records", series.read, ...ends], ["Lag: records under way", "records", series.queued, ...ends], ["Back pressure: blocked channels", "channels", series.blocked, ...ends],
     ["End to end duration of checkpoints", "ns", durations, ids[ids.length - 1], ids[0]]].filter(([, , values]) => values.length);
-  const rows = series.read.map((read, at) => [`+${duration(series.from + at * series.width)}`, read, series.queued[at], series.blocked[at]]);
+  const rows = () => series.read.map((read, at) => [`+${duration(series.from + at * series.width)}`, read, series.queued[at], series.blocked[at]]);
   return [html("div", { class: "curves" }, shown.map((one) => pictured(one[0], curve(...one)))),
-    html("details", {}, html("summary", {}, "The series as a table"), table("", ["from", "records read", "records under way", "blocked channels"], rows, [1, 2, 3]))];
+    folded("The series as a table", () => [table("", ["from", "records read", "records under way", "blocked channels"], rows(), [1, 2, 3])])];
 }
 function endingsPart(endings) {
   if (!endings) return [];

@@ -43,6 +43,7 @@ function main(data) {
     slider.setAttribute("aria-valuetext", said);
     runs.forEach((run, number) => {
       nows[number].replaceChildren(...nowOf(run));
+      if (run.told) run.told();
       states[number].replaceChildren(...cellTables(run, two ? runs[1 - number] : null));
       graphs[number].draw();
       diagrams[number].follow();
@@ -72,7 +73,8 @@ function main(data) {
   const section = (title, ...parts) => (parts.flat().length ? html("section", {}, html("h2", {}, title), parts) : null);
 
   page.append(...[html("h1", {}, data.title), ...data.lines.map((line) => html("p", { class: line.kind }, line.text)),
-    data.comparison ? table("Measured in both runs", data.comparison.heads, data.comparison.rows, data.comparison.rows[0].map((_, column) => column).slice(1)) : null,
+    data.tables.length ? html("div", { class: "facts" }, data.tables.map((one) => table(one.caption, one.heads, one.rows, one.heads.map((_, column) => column).slice(1)))) : null,
+    runs.some((run) => run.chapters.length) ? section("Why, step by step", each((run) => chapterPart(run))) : null,
     html("div", { class: "player", role: "toolbar", "aria-label": "Steps" }, button("|◀", "First step (Home)", () => go(0)), button("◀", "Step back (left arrow)", () => go(at - 1)), slider, button("▶", "Step forward (right arrow)", () => go(at + 1)), button("▶|", "Last step (End)", () => go(rows.length - 1)),
       button("◀◀", "Previous event that matters (p)", () => jump(-1)), button("▶▶", "Next event that matters (n)", () => jump(1)), playButton, themeButton, told),
     each((run, number) => nows[number]),
@@ -86,6 +88,11 @@ function main(data) {
     data.endings ? section("All endings", endingsPart(data.endings)) : null,
     section("Keys", html("p", {}, "← → step · Page Up/Down ten steps · Home/End · n, p: next and previous event that matters · space: play · t: light or dark. Click a row to go there."))].filter(Boolean));
 
+  function chapterPart(run) {
+    const buttons = run.chapters.map(([text, row]) => html("button", { onclick: () => go(rowOf(run, run.stepOfRow[row])) }, text));
+    run.told = () => run.chapters.forEach(([, row], at) => buttons[at].setAttribute("aria-current", run.stepOfRow[row] === run.step ? "step" : "false"));
+    return run.chapters.length ? html("ol", { class: "chapters" }, buttons.map((one) => html("li", {}, one))) : html("p", { class: "soft" }, "this run was not restored");
+  }
   function ledgerPart(run) {
     if (!run.ledger) return html("p", { class: "soft" }, "this run keeps no ledger; add --ledger");
     const trail = html("p", { class: "now", "aria-live": "polite" }, "Choose a row to see where it comes from.");
@@ -107,7 +114,7 @@ function main(data) {
   addEventListener("beforeprint", () => {
     diagrams.forEach((one, number) => paper[number].replaceChildren(...one.printed()));
     tell();
-    document.querySelectorAll("details:not([open])").forEach((one) => { one.open = one.dataset.printed = true; });
+    document.querySelectorAll("details:not([open])").forEach((one) => { if (one.fill) one.fill(); one.open = one.dataset.printed = true; });
   });
   addEventListener("afterprint", () => {
     paper.forEach((one) => one.replaceChildren());

@@ -3,6 +3,12 @@ function table(caption, heads, rows, numbers = []) {
   const cell = (tag) => (text, at) => html(tag, { class: numbers.includes(at) ? "number" : null, scope: tag === "th" ? "col" : null }, text instanceof Node ? text : String(text ?? "–"));
   return html("div", { class: "wide" }, html("table", {}, html("caption", { class: "soft" }, caption), html("thead", {}, html("tr", {}, heads.map(cell("th")))), html("tbody", {}, rows.map((row) => html("tr", {}, row.map(cell("td")))))));
 }
+/* What is made only when it is opened: a table of a thousand rows costs nothing before. */
+function folded(title, parts) {
+  const made = html("details", { ontoggle: () => made.fill() }, html("summary", {}, title));
+  made.fill = () => { made.append(...parts()); made.fill = () => {}; };
+  return made;
+}
 function cellTables(run, other) {
   const parts = [];
   for (const [kind, title] of KINDS) {
@@ -32,10 +38,19 @@ function checkpointTables(checkpoints) {
   const parts = [html("p", {}, `Triggered ${counts.total}, in progress ${counts.in_progress}, completed ${counts.completed}, failed ${counts.failed}, restored ${counts.restored}.`),
     html("p", { class: "soft" }, `Configuration: mode ${configuration.mode || "none"} (${configuration.protocol}), interval ${configuration.interval_records ? `${configuration.interval_records} records` : duration(configuration.interval)}, timeout ${duration(configuration.timeout)}, min pause ${duration(configuration.min_pause)}, max concurrent ${configuration.max_concurrent}, retained ${configuration.retained}.`)];
   if (history.length) parts.push(table("History", ["ID", "Status", "Acknowledged", "Trigger Time", "Latest Acknowledgement", "End to End Duration", "Checkpointed Data Size", "Full Checkpoint Data Size", "Processed (persisted) in-flight data", "Orphans", "Why it failed"],
-    history.slice(0, LISTED).map((row) => [row.id + (row.is_savepoint ? " (savepoint)" : ""), row.status.toLowerCase(), `${row.num_acknowledged_subtasks}/${row.num_subtasks}`, time(row.trigger_timestamp), time(row.latest_ack_timestamp), duration(row.end_to_end_duration), size(row.checkpointed_size), size(row.state_size), `${size(row.processed_data)} (${size(row.persisted_data)})`, row.orphans, row.failure_message || ""]), [0, 2, 3, 4, 5, 6, 7, 8, 9]));
+    history.map((row) => [row.id + (row.is_savepoint ? " (savepoint)" : ""), row.status.toLowerCase(), `${row.num_acknowledged_subtasks}/${row.num_subtasks}`, time(row.trigger_timestamp), time(row.latest_ack_timestamp), duration(row.end_to_end_duration), size(row.checkpointed_size), size(row.state_size), `${size(row.processed_data)} (${size(row.persisted_data)})`, row.orphans, row.failure_message || ""]), [0, 2, 3, 4, 5, 6, 7, 8, 9]));
+  if (checkpoints.more) parts.push(html("p", { class: "soft" }, `and ${count(checkpoints.more)} older ones`));
   const names = { end_to_end_duration: ["End to End Duration", duration], checkpointed_size: ["Checkpointed Data Size", size], state_size: ["Full Checkpoint Data Size", size], processed_data: ["Processed in-flight data", size], persisted_data: ["Persisted in-flight data", size] };
   parts.push(table("Summary over completed checkpoints", ["", "Minimum", "Average", "Maximum", "50 %", "90 %", "99 %", "99.9 %"], Object.entries(names).map(([key, [name, text]]) => [name, ...["min", "avg", "max", "p50", "p90", "p99", "p999"].map((one) => (summary[key][one] === null ? "–" : text(Math.round(summary[key][one]))))]), [1, 2, 3, 4, 5, 6, 7]));
-  for (const row of history.slice(0, 20)) parts.push(html("details", {}, html("summary", {}, `Checkpoint ${row.id}: by operator and subtask`), table("", ["Operator", "Subtask", "Status", "Acknowledged", "End to End Duration", "Checkpointed Data Size", "Sync Duration", "Async Duration", "Alignment Duration", "Start Delay", "Unaligned"],
-    Object.values(row.tasks).flatMap((task) => task.subtasks.slice(0, 64).map((one) => (one.status === "completed" ? [task.name, one.index, one.status, time(one.ack_timestamp), duration(one.end_to_end_duration), size(one.checkpointed_size), duration(one.checkpoint.sync), duration(one.checkpoint.async), duration(one.alignment.duration), duration(one.start_delay), one.unaligned_checkpoint ? "yes" : "no"] : [task.name, one.index, one.status, ...Array(8).fill("–")]))), [1, 3, 4, 5, 6, 7, 8, 9])));
+  for (const row of history.filter((one) => Object.keys(one.tasks).length)) parts.push(folded(`Checkpoint ${row.id}: by operator and subtask`, () => [table("", ["Operator", "Subtask", "Status", "Acknowledged", "End to End Duration", "Checkpointed Data Size", "Sync Duration", "Async Duration", "Alignment Duration", "Start Delay", "Unaligned"],
+    Object.values(row.tasks).flatMap((task) => operatorRows(task, time)), [1, 3, 4, 5, 6, 7, 8, 9])]));
   return parts;
+}
+/* Of one operator in one checkpoint: the spread over its subtasks, and a row for each of them. */
+function operatorRows(task, time) {
+  const { summary } = task, more = task.num_subtasks - task.subtasks.length;
+  const spreads = [[summary.end_to_end_duration, duration], [summary.checkpointed_size, size], [summary.checkpoint_duration.sync, duration], [summary.checkpoint_duration.async, duration], [summary.alignment.duration, duration], [summary.start_delay, duration]];
+  const overAll = task.num_subtasks < 2 ? [] : [["min", "Minimum"], ["avg", "Average"], ["max", "Maximum"]].map(([key, name]) => [task.name, name, "", "", ...spreads.map(([spread, text]) => text(Math.round(spread[key]))), ""]);
+  const each = task.subtasks.map((one) => (one.status === "completed" ? [task.name, one.index, one.status, time(one.ack_timestamp), duration(one.end_to_end_duration), size(one.checkpointed_size), duration(one.checkpoint.sync), duration(one.checkpoint.async), duration(one.alignment.duration), duration(one.start_delay), one.unaligned_checkpoint ? "yes" : "no"] : [task.name, one.index, one.status, ...Array(8).fill("–")]));
+  return [...overAll, ...each, ...(more > 0 ? [[task.name, `and ${count(more)} more`, ...Array(9).fill("")]] : [])];
 }
