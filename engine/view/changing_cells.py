@@ -122,7 +122,8 @@ class ChangingCells:
 
     def _newest(self, name: str) -> Task | None:
         """The task of that name. Another one than before sends on other channels."""
-        task = self._execution.manager.tasks.get(self._ids.get(name))
+        task_id = self._ids.get(name)
+        task = None if task_id is None else self._execution.manager.tasks.get(task_id)
         if task is not self._tasks.get(name):
             for index in self._channels_of[name]:
                 if self._ends[index][0] == name:

@@ -49,10 +49,10 @@ def _crossing(data: Mapping[str, Any], cut: Mapping[str, Any]) -> Iterator[Chapt
         for channel, orphans in cut["byChannel"]:
             vertex = data["vertices"][data["vertexOf"][data["channels"][channel][1]]]["name"]
             sums[vertex] = sums.get(vertex, 0) + orphans
-        counts = ", ".join(f"{vertex} {orphans:,}" for vertex, orphans in sums.items())
+        counts = ", ".join(f"{orphans:,} at {vertex}" for vertex, orphans in sums.items())
         yield (
             f"◎ {lanes[first[3]]} takes what {lanes[first[2]]} had sent after its own snapshot: an orphan, the first of"
-            f" checkpoint {number} (records: {counts})",
+            f" checkpoint {number} (in all: {counts})",
             first[1],
         )
         return

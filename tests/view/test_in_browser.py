@@ -90,6 +90,9 @@ def test_stepping_by_keys(browser: Any, crashed: Path) -> None:
         assert page.evaluate(STATE) == state
     page.keyboard.press("End")
     assert "the job is finished" in page.inner_text(".now")
+    page.get_by_role("button", name="count[0] dies").click()
+    assert "count[0] dies" in page.inner_text(".now")
+    assert page.locator(".chapters button[aria-current=step]").count() == 1
     assert page.locator("svg path.cut").count() > 0
     assert opened.problems == []
 
@@ -153,7 +156,8 @@ def test_on_paper(browser: Any, judged: Path) -> None:
     opened = Opened(browser, judged, 1032, "dark")
     page = opened.page
     page.emulate_media(media="print", color_scheme="dark")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    # The browser prints at once: what is made only when it is opened must be there by then.
+    assert page.evaluate("dispatchEvent(new Event('beforeprint')), document.querySelectorAll('details td').length") > 50
 
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 36, 48)"

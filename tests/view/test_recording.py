@@ -11,6 +11,7 @@ from engine import CollectionSource, Job
 from engine.observe.trace_events import AttemptStarted
 from engine.runtime.config import CostModel
 from engine.view import Recorder, changing_cells
+from engine.view.chapters import chapters_of
 from engine.view.page_data import LOST, NORMAL, ORPHAN
 from engine.view.readings import Reading, cells_of, channels_of, pressure_of, queue_of, state_of
 from operators.log.connectors import LogSink
@@ -90,6 +91,23 @@ def test_an_orphan_is_marked() -> None:
         orphans[mode] = len(marked)
 
     assert orphans["aligned"] == 0 < orphans["at-least-once"]
+
+
+def test_the_story_of_a_crash() -> None:
+    """At least once it leads over the first orphan and the record that is read again; aligned, over a blocked channel,
+    and nothing counts twice. A run without a crash has no story."""
+    cost, told = CostModel(slow_links={"right[0]": 9_000}), {}
+    for mode in ("at-least-once", "aligned"):
+        data = data_of(recorded(None, "crash:count[0]@11us", mode=mode, cost=cost)[0])
+        told[mode] = chapters_of(data)
+        assert [row for _, row in told[mode]] == sorted(row for _, row in told[mode])
+
+    assert "".join(text[0] for text, _ in told["at-least-once"][:-1]) == "▷◎◆✕↻"
+    assert "(in all: 1 at count)" in told["at-least-once"][1][0]
+    assert told["at-least-once"][-1][0].endswith("so they count twice")
+    assert "".join(text[0] for text, _ in told["aligned"][:-1]) == "▷▨◆✕↻"
+    assert told["aligned"][-1][0].endswith("reads records again")
+    assert chapters_of(data_of(recorded()[0])) == []
 
 
 def test_what_was_never_taken() -> None:
