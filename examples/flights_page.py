@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from engine import Job
+from engine.explore import Subject
 from engine.report import checkpoint_table
 from engine.view import Recorder, RunFace, run_page, write_page
 
@@ -12,6 +14,13 @@ if TYPE_CHECKING:
     from examples.flights_proof import Run
 
 SLOW_SPLIT = "flights[2]"
+_MOST_ENTRIES = 20_000
+"""Around the crash: enough for the checkpoint before it, and the page is small enough for an e-mail."""
+
+
+def killed_run_recorder(job: Callable[[], Job]) -> Recorder:
+    """A recorder for the killed run of the job."""
+    return Recorder(Subject(lambda _: job(), label="flights"), most=_MOST_ENTRIES)
 
 
 def write_killed_page(

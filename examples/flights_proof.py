@@ -26,7 +26,7 @@ from typing import Any
 
 from engine import read_committed
 from engine.elements.errors import ConfigurationError
-from engine.explore import Subject, compare_outputs
+from engine.explore import compare_outputs
 from engine.faults.fault_plan import parse_kill
 from engine.graph.plan import ExecutionPlan
 from engine.observe.cut_oracle import CutOracle
@@ -41,7 +41,7 @@ from examples import flights_oracle
 from examples.flights import flights_job
 from examples.flights_data import FlightFiles, prepare
 from examples.flights_lateness import measure_lateness
-from examples.flights_page import SLOW_SPLIT, write_killed_page
+from examples.flights_page import SLOW_SPLIT, killed_run_recorder, write_killed_page
 from examples.flights_spark import ROUTE_REPORT_SCHEMA
 from spark_bridge import (
     OracleReport,
@@ -182,7 +182,7 @@ def prove(
         exactly_once = protocol_named(mode).consistent_cut
         cost = CostModel() if exactly_once else CostModel(slow_links={SLOW_SPLIT: SLOW_LINK_NS})
         config = RunConfig(mode=mode, seed=seed, checkpoint_interval=periodic, cost=cost)
-        recorder = None if html is None else Recorder(Subject(lambda _: flights_job(files), label="flights"))
+        recorder = None if html is None else killed_run_recorder(lambda: flights_job(files))
         with took.step(f"the killed run, {mode}"):
             killed = run_flights(files, out / mode, config, kill=kill, recorder=recorder)
         print(f"\nmode {mode}: {kill.replace('@', ' is killed at ')}", end="")

@@ -68,7 +68,8 @@ def cells_of(task: Task) -> Iterator[tuple[Reading, str]]:
 def pressure_of(task: Task) -> Iterator[tuple[Reading, str]]:
     """How many outputs of a task are full."""
     if task.full_outputs and task.life.state not in _DEAD:
-        yield Reading(PRESSURE, task.name, ""), "1 output is full" if task.full_outputs == 1 else f"{task.full_outputs} outputs are full"
+        full = "1 output is full" if task.full_outputs == 1 else f"{task.full_outputs} outputs are full"
+        yield Reading(PRESSURE, task.name, ""), full
 
 
 def _keyed(owner: str, keyed: Any) -> Iterator[tuple[Reading, str]]:

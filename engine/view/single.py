@@ -47,6 +47,9 @@ def face_data(recorder: Recorder, face: RunFace) -> dict[str, Any]:
         for one in face.violations
     ]
     data["chapters"] = chapters_of(data)
+    if face.ledger is None:
+        # Only the trails of a ledger lead to them, and a long run has hundreds of thousands.
+        data["reads"] = {}
     return data
 
 
