@@ -33,7 +33,8 @@ def _chapters(data: Mapping[str, Any], cut: Mapping[str, Any]) -> Iterator[Chapt
     if crash is not None:
         yield f"✕ {data['lanes'][actions[crash][1]] if actions[crash][1] >= 0 else 'the process'} dies", crash
     yield f"↻ {actions[restored][3]}: state and source positions go back to the cut", restored
-    again = _row(data, restored, lambda row: "(again)" in row[3])
+    senders = {data["channels"][channel][0] for channel, _ in cut["byChannel"]}
+    again = _row(data, restored, lambda row: "(again)" in row[3] and (not senders or row[1] in senders))
     if again is not None:
         fate = "; the orphans among them are already in the state, so they count twice" if cut["orphans"] else ""
         yield f"{data['lanes'][actions[again][1]]} reads records again{fate}", again
