@@ -36,6 +36,7 @@ NO_JOB = {
     "flights_lateness.py": "needs the data of a year of flights",
     "flights_on_spark.py": "part of flights.py",
     "flights_oracle.py": "part of flights.py",
+    "flights_page.py": "part of flights.py",
     "flights_proof.py": "part of flights.py",
     "flights_spark.py": "part of flights.py",
 }
@@ -54,6 +55,7 @@ NOT_EVALUATED = {
     "sinks.py sink=partitions": {"out-partition-committer": "PartitionCommitterSpec"},
     "sinks.py sink=partitions-compacted": {"out-partition-committer": "CompactCoordinatorSpec"},
     "sinks.py sink=table-avro-compacted": {"out-partition-committer": "CompactCoordinatorSpec"},
+    "sinks.py sink=table-raw": {"out-partition-committer": "PartitionCommitterSpec"},
     "sinks.py sink=partition-time": {"out-partition-committer": "PartitionCommitterSpec"},
     "sinks.py sink=partition-time-compacted": {"out-partition-committer": "CompactCoordinatorSpec"},
 }
