@@ -89,8 +89,11 @@ class Job:
         self, source: Source, *, watermarks: WatermarkStrategy | None = None, **options: Unpack[OperatorOptions]
     ) -> Stream:
         """The records of ``source``, with the event times and watermarks of ``watermarks`` when it is given."""
-        from operators.sources import SourceOperator
+        from operators.sources import SourceOperator, table_kind
 
+        table = table_kind(source)
+        if table is not None:
+            raise JobGraphError(f"source: a {table[0]} (df) is no source\n  fix: for rows as dicts, write {table[1]}")
         check_methods("source", "source", source, "splits", "open_split")
         if watermarks is not None:
             from operators.time import WatermarkStrategy

@@ -21,8 +21,11 @@ from operators.sources.in_memory import (
     CollectionSource as CollectionSource,
     GeneratorSource as GeneratorSource,
     Pause as Pause,
+    RangeReader as RangeReader,
     RangeSource as RangeSource,
     SequenceSource as SequenceSource,
+    start_in as start_in,
+    table_kind as table_kind,
 )
 from operators.sources.source_operator import (
     SourceOperator as SourceOperator,

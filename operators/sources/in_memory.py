@@ -97,28 +97,37 @@ class Pause:
         check_whole("duration_ms of a Pause", self.duration_ms)
 
 
-# By module and class, to recognize a table without an import of its library: how to get its rows as dicts.
-_ROWS_OF_TABLES = {
-    ("pandas", "DataFrame"): "df.to_dict('records')",
-    ("pyspark", "DataFrame"): "[row.asDict(recursive=True) for row in df.collect()]",
-    ("polars", "DataFrame"): "df.to_dicts()",
-    ("polars", "LazyFrame"): "df.collect().to_dicts()",
-    ("pyarrow", "Table"): "df.to_pylist()",
-    ("pyarrow", "RecordBatch"): "df.to_pylist()",
+# By module and class, to recognize a table without an import of its library: the source of its rows as dicts.
+_SOURCES_OF_TABLES = {
+    ("pandas", "DataFrame"): "CollectionSource(df.to_dict('records'))",
+    ("pyspark", "DataFrame"): "spark_source(df), from spark_bridge",
+    ("polars", "DataFrame"): "CollectionSource(df.to_dicts())",
+    ("polars", "LazyFrame"): "CollectionSource(df.collect().to_dicts())",
+    ("pyarrow", "Table"): "CollectionSource(df.to_pylist())",
+    ("pyarrow", "RecordBatch"): "CollectionSource(df.to_pylist())",
 }
+
+
+def table_kind(value: object) -> tuple[str, str] | None:
+    """The kind of a table, and the source of its rows as dicts; ``None`` for anything else."""
+    for base in type(value).__mro__:
+        library = base.__module__.partition(".")[0]
+        source = _SOURCES_OF_TABLES.get((library, base.__name__))
+        if source is not None:
+            return f"{library} {base.__name__}", source
+    return None
 
 
 def _items_of(items: Iterable[Any]) -> list[Any]:
     """Raises ``ConfigurationError`` for a table, which Python iterates by columns, not by rows."""
-    for base in type(items).__mro__:
-        rows = _ROWS_OF_TABLES.get((base.__module__.partition(".")[0], base.__name__))
-        if rows is not None:
-            kind = f"{base.__module__.partition('.')[0]} {base.__name__}"
-            raise ConfigurationError(
-                f"CollectionSource got a {kind} (df), whose items are its columns, not its rows\n"
-                f"  fix: for rows as dicts, write CollectionSource({rows});\n"
-                "    or write df to Parquet files and read them with FileSource and ParquetFormat"
-            )
+    found = table_kind(items)
+    if found is not None:
+        kind, source = found
+        raise ConfigurationError(
+            f"CollectionSource got a {kind} (df), whose items are its columns, not its rows\n"
+            f"  fix: for rows as dicts, write {source};\n"
+            "    or write df to Parquet files and read them with FileSource and ParquetFormat"
+        )
     return list(items)
 
 

@@ -7,6 +7,7 @@ Rules.
 * The function of a transform is called on the driver, which has the session, and runs on executors. Records go from
   files to executors and back to files.
 * A subtask that has failed ends the batch: no function runs on the rows of half a stage.
+* The rows of a DataFrame that is a source are stored before the first batch, beside the checkpoints.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from engine.graph.plan import ExecutionPlan, OperatorPlan, VertexPlan
+from operators.sources import reading_from, source_of
 from spark_bridge.crossing import RowSchema
 from spark_bridge.errors import SparkBridgeError
+from spark_bridge.frame_source import FrameSource
 from spark_bridge.period_column import check_labels, joint_label
 from spark_bridge.pipeline.period_files import ClosedPeriod, PeriodResults
 from spark_bridge.pipeline.stage_closing import STORED, ClosingOrder, StoredPartition
@@ -35,6 +38,8 @@ from state_backends.snapshots import CheckpointStorage
 
 BETWEEN_STAGES = "between-stages"
 """The directory with the files of a batch, beside the checkpoints."""
+FRAMES = "frames"
+"""The directory with the rows of DataFrames that are sources, beside it. A run deletes it when it ends."""
 
 
 class Dataflow(Protocol):
@@ -75,18 +80,19 @@ class BatchStages:
     def run(self, order: BatchOrder) -> Sequence[SubtaskReport]:
         """The reports of all subtasks; of a batch that fails, those there are."""
         # Beside the checkpoints: all executors see it.
-        directory = CheckpointStorage(LocalFileSystem(), order.storage_dir, order.plan.job_name).job_dir
-        directory = os.path.join(directory, BETWEEN_STAGES)
+        job_dir = CheckpointStorage(LocalFileSystem(), order.storage_dir, order.plan.job_name).job_dir
+        directory = os.path.join(job_dir, BETWEEN_STAGES)
+        frames = os.path.join(job_dir, FRAMES, str(order.incarnation))
         try:
-            return self._run(order, directory)
+            return self._run(replace(order, plan=without_functions(order.plan, frames)), order.plan, directory)
         finally:
             # Files of a process that has died go, too.
             shutil.rmtree(directory, ignore_errors=True)
 
-    def _run(self, order: BatchOrder, directory: str) -> Sequence[SubtaskReport]:
-        flow, plan = self._flow, order.plan
+    def _run(self, order: BatchOrder, plan: ExecutionPlan, directory: str) -> Sequence[SubtaskReport]:
+        """``plan``: with functions; that of ``order`` has none."""
+        flow = self._flow
         specs = {vertex.index: spec for vertex in plan.vertices if (spec := transform_of(vertex)) is not None}
-        order = replace(order, plan=without_functions(plan))
         subtask_of = {(one.vertex, one.subtask): one.index for one in plan.subtasks}
         stages = stages_of(plan)
         frame, reports = flow.source(), []
@@ -138,17 +144,21 @@ def _calls(specs: Mapping[int, SparkTransform], closed: tuple[ClosedPeriod, ...]
     return [(one,) for one in closed]
 
 
-def without_functions(plan: ExecutionPlan) -> ExecutionPlan:
-    """What executors get of a plan. Functions of DataFrames, and those of batches, may hold some: these cannot travel,
-    and only the driver calls them."""
+def without_functions(plan: ExecutionPlan, frames: str | None = None) -> ExecutionPlan:
+    """What executors get of a plan. DataFrames cannot travel, nor can functions of DataFrames or of batches, which may
+    hold some: only the driver has them. ``frames``: the directory for the rows of sources, ``None``: without any."""
 
     def stripped(vertex: VertexPlan) -> VertexPlan:
-        return replace(vertex, operators=tuple(map(_without_function, vertex.operators)))
+        place = None if frames is None else os.path.join(frames, str(vertex.index))
+        return replace(vertex, operators=tuple(_without_function(operator, place) for operator in vertex.operators))
 
     return replace(plan, vertices=tuple(map(stripped, plan.vertices)))
 
 
-def _without_function(operator: OperatorPlan) -> OperatorPlan:
+def _without_function(operator: OperatorPlan, place: str | None) -> OperatorPlan:
+    source = source_of(operator.factory)
+    if isinstance(source, FrameSource):
+        return replace(operator, factory=reading_from(operator.factory, source.on_executors(operator.name, place)))
     made = operator.factory()
     if isinstance(made, SparkTransformOperator):
         return replace(operator, factory=replace(made.spec, fn=_only_on_the_driver).create_operator)

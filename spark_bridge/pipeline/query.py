@@ -24,7 +24,7 @@ from spark_bridge.crossing import RowSchema, parse_schema
 from spark_bridge.jvm import beside, is_connection_error
 from spark_bridge.pipeline.batch_driver import BatchDriver
 from spark_bridge.pipeline.batch_execution import BatchExecution
-from spark_bridge.pipeline.batch_stages import BatchStages, without_functions
+from spark_bridge.pipeline.batch_stages import FRAMES, BatchStages, without_functions
 from spark_bridge.pipeline.checksums import Sent, SentOutputs, differing_attempts, not_deterministic
 from spark_bridge.pipeline.executor_checks import check_executors, cores_of, few_cores
 from spark_bridge.pipeline.giving_up import told
@@ -224,7 +224,11 @@ def spark_execution(
             raise told(error, session_log_tail) from None
         if (note := few_cores(driver.plan, cores_of(session))) is not None:
             driver.notes.append(note)
-        run_query(session, driver, flow)
+        try:
+            run_query(session, driver, flow)
+        finally:
+            # Those of a driver that has died, too.
+            shutil.rmtree(os.path.join(storage.job_dir, FRAMES), ignore_errors=True)
 
     return BatchExecution(
         plan,
