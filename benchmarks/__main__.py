@@ -24,6 +24,7 @@ from benchmarks import (
     lsm,
     scale,
     spark,
+    spark_batches,
     table,
     w1,
     w2,
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Callable[[bool], list[Result]]] = {
     "scale": scale.measure,
     "explore": explore.measure,
     "spark": spark.measure,
+    "spark-batches": spark_batches.measure,
 }
 """Every benchmark takes whether it should be quick and returns the lines of its table."""
 

@@ -40,7 +40,8 @@ def run_batch(
     period_column: str | None = None,
     session: SparkSession | None = None,
     parquet_threshold_rows: int = DEFAULT_PARQUET_THRESHOLD_ROWS,
-) -> list[dict[str, Any]]:
+    take: Callable[[DataFrame], Any] = collect_canonical,
+) -> Any:
     """Runs `fn` on `rows` in Spark and returns the result as dicts in canonical order.
 
     Args:
@@ -52,6 +53,7 @@ def run_batch(
         period_column: a column of text that the result must have besides.
         session: the session to use; None takes the process's own.
         parquet_threshold_rows: batches of at least this many rows cross as Parquet.
+        take: runs the result and returns it in another form: `collect_table`.
 
     Raises:
         SparkTransformError: `fn` failed, returned something else, or Spark failed on its result.
@@ -61,12 +63,12 @@ def run_batch(
     spark = session or get_session()
     try:
         with (
-            timed_batch(label) as times,
+            timed_batch(label, len(rows)) as times,
             rows_on_spark(rows, schema, session=spark, parquet_threshold_rows=parquet_threshold_rows) as frame,
         ):
             times.has_crossed()
             return run_function(
-                fn, frame, collect_canonical, label=label, result_schema=result_schema, period_column=period_column
+                fn, frame, take, label=label, result_schema=result_schema, period_column=period_column
             )
     except RowMisfitError as error:
         raise error.in_batch(label) from None

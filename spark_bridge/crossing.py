@@ -117,8 +117,13 @@ def collect_canonical(frame: DataFrame) -> list[dict[str, Any]]:
     Raises:
         SparkBridgeError: see `check_result_columns`.
     """
+    return python_rows(collect_table(frame))
+
+
+def collect_table(frame: DataFrame) -> Any:
+    """The same rows, in the same order, as a `pyarrow.Table`."""
     check_result_columns(frame)
-    return python_rows(sort_canonically(frame.toArrow()))
+    return sort_canonically(frame.toArrow())
 
 
 def check_result_columns(frame: DataFrame) -> None:
@@ -189,18 +194,23 @@ def arrow_table(rows: Any, schema: RowSchema) -> Any:
 def _cast_table(table: Any, schema: RowSchema) -> Any:
     import pyarrow as pa
 
-    if table.column_names != schema.names:
+    if sorted(table.column_names) != sorted(schema.names):
         raise SparkBridgeError(
             f"the table has the columns {table.column_names}, the schema says {schema.names}: select and rename first"
         )
-    for field, wanted in zip(table.schema, schema.arrow, strict=True):
-        why = cast_misfit(field.type, wanted.type)
+    columns = []
+    for wanted in schema.arrow:
+        column = table.column(wanted.name)
+        why = cast_misfit(column.type, wanted.type)
+        try:
+            columns.append(None if why is not None else column.cast(wanted.type))
+        except (pa.ArrowException, ValueError) as error:
+            why = str(error).splitlines()[0]
+        if why is None and not wanted.nullable and column.null_count:
+            why = "the column is NOT NULL"
         if why is not None:
-            raise SparkBridgeError(f"the table does not fit the schema {schema.ddl!r}: column {field.name!r}: {why}")
-    try:
-        return table.cast(schema.arrow)
-    except (pa.ArrowException, ValueError) as error:
-        raise SparkBridgeError(f"the table does not fit the schema {schema.ddl!r}: {error}") from None
+            raise SparkBridgeError(f"the table does not fit the schema {schema.ddl!r}: column {wanted.name!r}: {why}")
+    return pa.Table.from_arrays(columns, schema=schema.arrow)
 
 
 def _columns_of(rows: list[Any], schema: RowSchema) -> list[Sequence[Any]]:

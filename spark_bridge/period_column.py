@@ -16,10 +16,33 @@ from spark_bridge.errors import SparkBridgeError
 
 COLUMN_TYPE = "string"
 
+Rows = Any
+"""Dicts or sequences, or a ``pyarrow.Table``."""
 
-def with_period(rows: Sequence[Any], column: str, label: str) -> list[Any]:
+
+def is_table(rows: Rows) -> bool:
+    """Whether rows are in columns."""
+    return hasattr(rows, "column_names")
+
+
+def with_period(rows: Rows, column: str, label: str) -> Rows:
     """Rows with the label of their period; those that are no rows stay as they are, for the error that names them."""
-    return [_extended(row, column, label) for row in rows]
+    if not is_table(rows):
+        return [_extended(row, column, label) for row in rows]
+    import pyarrow as pa
+
+    return rows.append_column(column, pa.repeat(label, len(rows)))
+
+
+def together(parts: Sequence[Rows]) -> Rows:
+    """The rows of several periods, in columns if all are."""
+    if len(parts) == 1:
+        return parts[0]
+    if all(map(is_table, parts)) and len({part.schema for part in parts}) == 1:
+        import pyarrow as pa
+
+        return pa.concat_tables(parts)
+    return [row for part in parts for row in (part.to_pylist() if is_table(part) else part)]
 
 
 def _extended(row: Any, column: str, label: str) -> Any:
@@ -43,21 +66,36 @@ def check_labels(labels: Sequence[str], name: str) -> None:
         )
 
 
-def results_by_period(
-    results: Sequence[Any], column: str, labels: Sequence[str], name: str
-) -> list[Sequence[dict[str, Any]]]:
+def results_by_period(results: Rows, column: str, labels: Sequence[str], name: str) -> list[Rows]:
     """The results of each period, without the column, in the order in which they are.
 
     Raises :class:`SparkBridgeError` when a result is of no period that was given. ``name``: of the operator.
     """
+    if is_table(results):
+        return _tables_by_period(results, column, labels, name)
     found: dict[str, list[dict[str, Any]]] = {label: [] for label in labels}
     for row in results:
-        label = row[column]
-        if label not in found:
-            raise SparkBridgeError(
-                f"{name}: a result has {column}={label!r}, and the periods of this call are {joint_label(labels)}\n"
-                f"  result  {shorten(row)}\n"
-                f"  fix: let the function keep the column {column!r} as it is"
-            )
-        found[label].append({key: value for key, value in row.items() if key != column})
+        if row[column] not in found:
+            raise _of_no_period(row, column, labels, name)
+        found[row[column]].append({key: value for key, value in row.items() if key != column})
     return list(found.values())
+
+
+def _tables_by_period(results: Any, column: str, labels: Sequence[str], name: str) -> list[Any]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    periods = results.column(column)
+    strays = pc.invert(pc.is_in(periods, value_set=pa.array(labels, periods.type)))
+    if pc.any(strays).as_py():
+        raise _of_no_period(results.filter(strays).slice(0, 1).to_pylist()[0], column, labels, name)
+    rest = results.drop_columns([column])
+    return [rest.filter(pc.equal(periods, label)) for label in labels]
+
+
+def _of_no_period(row: Mapping[str, Any], column: str, labels: Sequence[str], name: str) -> SparkBridgeError:
+    return SparkBridgeError(
+        f"{name}: a result has {column}={row[column]!r}, and the periods of this call are {joint_label(labels)}\n"
+        f"  result  {shorten(row)}\n"
+        f"  fix: let the function keep the column {column!r} as it is"
+    )

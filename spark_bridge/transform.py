@@ -13,7 +13,9 @@ Rules.
 6. A function that takes several periods at once runs right before a barrier, on all that have closed since the one
    before: no exactly-once sink would show their results earlier. Until then the watermark that leaves stays below the
    first of them. Without checkpoints it runs whenever a period closes.
-7. Periods do not overlap. A period function that breaks this, or a cut that was changed between a checkpoint and its
+7. With ``by`` there are several subtasks, each with the rows of its key groups: the function runs once on each part.
+8. Columns stay columns until they are in Spark, and results of columns leave as columns, if columns can hold them.
+9. Periods do not overlap. A period function that breaks this, or a cut that was changed between a checkpoint and its
    restore, would spread the rows of one period over several batches: it is an error at the first such row.
 """
 
@@ -21,20 +23,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from engine.elements.batch import MAX_TIMESTAMP_MS, MIN_TIMESTAMP_MS, Batch
+from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
+from engine.elements.columns import ColumnBatch
 from engine.elements.errors import shorten
 from engine.elements.operator import Operator
 from engine.graph.partitioner import GlobalPartitioner, Partitioner
 from operators.time import EventClock, missing_timestamps
 from spark_bridge.batch_function import function_name, run_batch
-from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS
+from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS, collect_canonical, collect_table
 from spark_bridge.cuts import BarrierCut, Cut, EventTimeCut, Period, RowsCut
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.period_column import COLUMN_TYPE, check_labels, joint_label, results_by_period, with_period
+from spark_bridge.key_column import KeyColumn
+from spark_bridge.period_column import (
+    COLUMN_TYPE,
+    Rows,
+    check_labels,
+    is_table,
+    joint_label,
+    results_by_period,
+    together,
+    with_period,
+)
+from spark_bridge.waiting_rows import EVERYTHING, PeriodRows, WaitingRows, as_batch
 from state_backends.api import OperatorListState
-from state_backends.base import number, row as row_of, text, values, whole
+from state_backends.base import whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,10 +57,7 @@ if TYPE_CHECKING:
     from engine.observe.provenance import Lineage
 
 LATE_TAG = "late"
-_ROWS_STATE = "spark-rows"
 _BATCHES_STATE = "spark-batches"
-# The period of waiting rows whose cut does not use event time.
-_EVERYTHING = Period(MIN_TIMESTAMP_MS, MAX_TIMESTAMP_MS, "rows")
 _NOTHING = Period(0, 0, "")
 
 
@@ -53,8 +65,7 @@ _NOTHING = Period(0, 0, "")
 class SparkTransform:
     """The specification that ``stream.via`` takes; see :func:`spark_transform`.
 
-    It requires parallelism 1 after a global partitioner: one batch holds all rows of its cut, and the process
-    has only one session.
+    Without ``by`` it requires parallelism 1 after a global partitioner: one batch holds all rows of its cut.
     """
 
     fn: Callable[[DataFrame], DataFrame]
@@ -65,7 +76,7 @@ class SparkTransform:
     cost_ns: int | Callable[[int], int] = 0
     parquet_threshold_rows: int = DEFAULT_PARQUET_THRESHOLD_ROWS
     period_column: str | None = None
-    parallelism: int = 1
+    by: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse arguments that would otherwise fail in the middle of a run, or silently never end a batch."""
@@ -81,6 +92,10 @@ class SparkTransform:
             column,
             "left out: only event_time_cut(...) has periods",
         )
+        if self.by is not None:
+            _check("by", isinstance(self.by, str), self.by, "the name of the column with the key")
+            _check("by", not isinstance(self.cut, RowsCut), self.by, "left out: rows_cut(...) counts rows of all keys")
+            KeyColumn.of(self.by, self.schema)
         _check(
             "cost_ns", callable(cost_ns) or _is_duration(cost_ns), cost_ns, "whole ns, or a function that gives them"
         )
@@ -91,8 +106,12 @@ class SparkTransform:
         return self.schema if self.period_column is None else f"{self.schema}, {self.period_column} {COLUMN_TYPE}"
 
     @property
+    def parallelism(self) -> int | None:
+        return 1 if self.by is None else None
+
+    @property
     def partitioner(self) -> Partitioner:
-        return GlobalPartitioner()
+        return GlobalPartitioner() if self.by is None else KeyColumn.of(self.by, self.schema).partitioner
 
     def create_operator(self) -> Operator:
         return SparkTransformOperator(self)
@@ -108,6 +127,7 @@ def spark_transform(
     cost_ns: int | Callable[[int], int] = 0,
     parquet_threshold_rows: int = DEFAULT_PARQUET_THRESHOLD_ROWS,
     period_column: str | None = None,
+    by: str | None = None,
 ) -> SparkTransform:
     """Run ``fn`` on whole batches of a stream.
 
@@ -123,6 +143,8 @@ def spark_transform(
             periods that have closed since the one before. Its rows have one more column of this name, with the label
             of their period; its result must have the column, too, and records leave without it. Results of a period
             must depend on the rows of that period only: group by the column. Needs ``event_time_cut``.
+        by: the column with a key. The operator may then have several subtasks: each calls ``fn`` on the rows of its
+            keys, so that results must depend on the rows of one key only. Not with ``rows_cut``.
 
     Raises:
         SparkBridgeError: an argument is of the wrong kind; the message names it.
@@ -136,6 +158,7 @@ def spark_transform(
         cost_ns,
         parquet_threshold_rows,
         period_column,
+        by,
     )
 
 
@@ -161,22 +184,22 @@ class CutRows:
     """The rows of one batch; their results carry ``timestamp_ms``."""
 
     label: str
-    rows: list[Any]
+    rows: Rows
     timestamp_ms: int | None = None
 
 
-RunRows = Callable[[SparkTransform, str, Sequence[CutRows]], Sequence[Sequence[Any]]]
+RunRows = Callable[[SparkTransform, str, Sequence[CutRows]], Sequence[Rows]]
 """Calls the function of a specification, in the operator of this name, once: on one batch, or on several if it has a
-column for periods. Gives the results of each, in canonical order."""
+column for periods. Gives the results of each, in canonical order: of columns as a table."""
 
 
-def run_in_session(spec: SparkTransform, name: str, batches: Sequence[CutRows]) -> Sequence[Sequence[Any]]:
+def run_in_session(spec: SparkTransform, name: str, batches: Sequence[CutRows]) -> Sequence[Rows]:
     """Run the function with the session of this process."""
     column, labels = spec.period_column, [one.label for one in batches]
     rows = batches[0].rows
     if column is not None:
         check_labels(labels, name)
-        rows = [row for one in batches for row in with_period(one.rows, column, one.label)]
+        rows = together([with_period(one.rows, column, one.label) for one in batches])
     results = run_batch(
         spec.fn,
         rows,
@@ -185,6 +208,7 @@ def run_in_session(spec: SparkTransform, name: str, batches: Sequence[CutRows]) 
         result_schema=spec.result_schema,
         period_column=column,
         parquet_threshold_rows=spec.parquet_threshold_rows,
+        take=collect_table if is_table(rows) else collect_canonical,
     )
     return [results] if column is None else results_by_period(results, column, labels, name)
 
@@ -198,13 +222,12 @@ class SparkTransformOperator(Operator):
     spends_per_batch = True
 
     _clock: EventClock
-    _rows_state: OperatorListState
+    _waiting: WaitingRows
     _batches_state: OperatorListState
 
     def __init__(self, spec: SparkTransform) -> None:
         self.run_rows: RunRows = run_in_session
         self._spec = spec
-        self._periods: dict[int, tuple[Period, list[Any]]] = {}
         self._batches = 0
 
     @property
@@ -215,12 +238,17 @@ class SparkTransformOperator(Operator):
     def initialize_state(self) -> None:
         backend = self.context.operator_backend()
         self._clock = EventClock(self.context)
-        self._rows_state = backend.list_state(_ROWS_STATE, row_of(number, number, text, values))
+        self._waiting = WaitingRows(backend, self.context.name, owned=None if self._spec.by is None else self._owned)
         self._batches_state = backend.list_state(_BATCHES_STATE, whole)
-        for start_ms, end_ms, label, rows in self._rows_state.get():
-            self._periods[start_ms] = (Period(start_ms, end_ms, label), list(rows))
         for batches in self._batches_state.get():
             self._batches = batches
+
+    def _owned(self, batch: Batch) -> Batch:
+        """The records of the key groups of this subtask."""
+        assert self._spec.by is not None
+        context = self.context
+        key = KeyColumn.of(self._spec.by, self._spec.schema)
+        return key.records_of(batch, context.subtask, context.parallelism, context.max_parallelism)
 
     def process_batch(self, batch: Batch) -> None:
         if not batch:
@@ -230,10 +258,10 @@ class SparkTransformOperator(Operator):
         if isinstance(self._spec.cut, EventTimeCut):
             self._sort_into_periods(self._spec.cut, batch)
             return
-        rows = self._rows_of(_EVERYTHING)
-        rows.extend(batch.values)
+        waiting = self._waiting.of(EVERYTHING)
+        waiting.add(batch)
         if isinstance(self._spec.cut, RowsCut):
-            self._run_full_batches(rows, self._spec.cut.rows)
+            self._run_full_batches(waiting, self._spec.cut.rows)
 
     def _tell_where_they_wait(self, lineage: Lineage, batch: Batch) -> None:
         cut = self._spec.cut
@@ -246,16 +274,10 @@ class SparkTransformOperator(Operator):
                 lineage.waits(1, period.label)
 
     def _sort_into_periods(self, cut: EventTimeCut, batch: Batch) -> None:
-        if batch.timestamps is None:
+        stamps = batch.timestamp_column if isinstance(batch, ColumnBatch) else batch.timestamps
+        if stamps is None:
             raise missing_timestamps(self)
-        late: list[int] = []
-        # Adjacent rows mostly share a period, so it is looked up only when it changes.
-        period, rows = _NOTHING, late
-        for position, (row, timestamp_ms) in enumerate(zip(batch.values, batch.timestamps, strict=True)):
-            if not period.start_ms <= timestamp_ms < period.end_ms:
-                period = self._period_at(cut, row, timestamp_ms)
-                rows = late if self._is_closed(period) else self._rows_of(period)
-            rows.append(position if rows is late else row)
+        late = self._waiting.sort(batch, stamps, partial(self._period_at, cut), self._is_closed)
         if late:
             self.context.metrics.count("numLateRecordsDropped", len(late))
             self.output.emit_side(LATE_TAG, batch.take(late))
@@ -271,26 +293,9 @@ class SparkTransformOperator(Operator):
     def _is_closed(self, period: Period) -> bool:
         return period.end_ms - 1 <= self._clock.watermark_ms
 
-    def _rows_of(self, period: Period) -> list[Any]:
-        entry = self._periods.get(period.start_ms)
-        if entry is None or entry[0].end_ms != period.end_ms:
-            self._check_apart(period)
-            entry = self._periods[period.start_ms] = (period, [])
-        return entry[1]
-
-    def _check_apart(self, period: Period) -> None:
-        for _, (other, _) in sorted(self._periods.items()):
-            if other.start_ms < period.end_ms and period.start_ms < other.end_ms:
-                raise SparkBridgeError(
-                    f"{self.context.name}: rows wait in {other}, which overlaps {period}: the periods of one cut must "
-                    "not overlap; after a change of the cut, give the operator another uid to begin without the rows "
-                    "of its checkpoint"
-                )
-
-    def _run_full_batches(self, rows: list[Any], size: int) -> None:
-        while len(rows) >= size:
-            full = rows[:size]
-            del rows[:size]
+    def _run_full_batches(self, waiting: PeriodRows, size: int) -> None:
+        while len(waiting) >= size:
+            full = waiting.first(size).taken()
             self._run([CutRows(f"rows {self._batches * size + 1}-{(self._batches + 1) * size}", full)])
 
     def process_watermark(self, timestamp_ms: int) -> None:
@@ -313,7 +318,7 @@ class SparkTransformOperator(Operator):
         """Those with rows, oldest first."""
         if not isinstance(self._spec.cut, EventTimeCut):
             return []
-        return [period for _, (period, _) in sorted(self._periods.items()) if self._is_closed(period)]
+        return [period for period in self._waiting.periods() if self._is_closed(period)]
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: int) -> None:
         if isinstance(self._spec.cut, BarrierCut):
@@ -327,16 +332,15 @@ class SparkTransformOperator(Operator):
         self._drain("last rows")
 
     def _drain(self, label: str) -> None:
-        periods = [period for _, (period, _) in sorted(self._periods.items())]
+        periods = self._waiting.periods()
         if isinstance(self._spec.cut, EventTimeCut):
             self._run_periods(periods)
             return
         for period in periods:
-            _, rows = self._periods.pop(period.start_ms)
-            self._run([CutRows(label, rows)])
+            self._run([CutRows(label, self._waiting.take(period).taken())])
 
     def _run_periods(self, periods: Iterable[Period]) -> None:
-        taken = [CutRows(one.label, self._periods.pop(one.start_ms)[1], one.end_ms - 1) for one in periods]
+        taken = [CutRows(one.label, self._waiting.take(one).taken(), one.end_ms - 1) for one in periods]
         if self._spec.period_column is not None:
             self._run(taken)
             return
@@ -345,7 +349,7 @@ class SparkTransformOperator(Operator):
 
     def _run(self, batches: Sequence[CutRows]) -> None:
         """One call of the function."""
-        batches = [one for one in batches if one.rows]
+        batches = [one for one in batches if len(one.rows)]
         if not batches:
             return
         rows = sum(len(one.rows) for one in batches)
@@ -357,8 +361,8 @@ class SparkTransformOperator(Operator):
         for one, found in zip(batches, results, strict=True):
             self._emit(one, found)
 
-    def _emit(self, batch: CutRows, results: Sequence[Any]) -> None:
-        made = Batch(list(results), None if batch.timestamp_ms is None else [batch.timestamp_ms] * len(results))
+    def _emit(self, batch: CutRows, results: Rows) -> None:
+        made = as_batch(results, batch.timestamp_ms)
         if self.lineage is None:
             self.output.emit(made)
             return
@@ -384,18 +388,8 @@ class SparkTransformOperator(Operator):
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         self._clock.snapshot()
-        self._rows_state.update(
-            [
-                [period.start_ms, period.end_ms, period.label, rows]
-                for _, (period, rows) in sorted(self._periods.items())
-                if rows
-            ]
-        )
+        self._waiting.snapshot()
         self._batches_state.update([self._batches])
 
     def fingerprint(self) -> object:
-        return (
-            self._clock.watermark_ms,
-            self._batches,
-            tuple((start_ms, tuple(map(repr, rows))) for start_ms, (_, rows) in sorted(self._periods.items()) if rows),
-        )
+        return self._clock.watermark_ms, self._batches, self._waiting.fingerprint()

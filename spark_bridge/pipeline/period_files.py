@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from spark_bridge.canonical import python_rows, sort_canonically
 from spark_bridge.crossing import RowSchema, arrow_table, check_result_columns, write_parquet
 from spark_bridge.errors import RowMisfitError, SparkBridgeError
-from spark_bridge.period_column import results_by_period, with_period
+from spark_bridge.period_column import Rows, is_table, results_by_period, with_period
 from spark_bridge.transform import CutRows, SparkTransform
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ class PeriodWriter:
         self._subtask = subtask
         self._schema = schema
 
-    def __call__(self, spec: SparkTransform, name: str, batches: Sequence[CutRows]) -> Sequence[Sequence[Any]]:
+    def __call__(self, spec: SparkTransform, name: str, batches: Sequence[CutRows]) -> Sequence[Rows]:
         """No results."""
         for one in batches:
             rows = one.rows if spec.period_column is None else with_period(one.rows, spec.period_column, one.label)
             self._store(rows, name, one.label)
         return [()] * len(batches)
 
-    def _store(self, rows: list[Any], name: str, label: str) -> None:
+    def _store(self, rows: Rows, name: str, label: str) -> None:
         directory = os.path.join(self._directory, f"period-{len(self.closed)}")
         os.makedirs(directory)
         try:
@@ -82,9 +82,9 @@ class PeriodReader:
 
     def __init__(self, calls: Sequence[PeriodResults]) -> None:
         self._calls = calls
-        self._known: Iterator[tuple[ClosedPeriod, Sequence[Any]]] | None = None
+        self._known: Iterator[tuple[ClosedPeriod, Rows]] | None = None
 
-    def __call__(self, spec: SparkTransform, name: str, batches: Sequence[CutRows]) -> Sequence[Sequence[Any]]:
+    def __call__(self, spec: SparkTransform, name: str, batches: Sequence[CutRows]) -> Sequence[Rows]:
         """The results of the next periods, in canonical order.
 
         Raises :class:`SparkBridgeError` when these are other periods than in the first pass.
@@ -93,7 +93,7 @@ class PeriodReader:
             self._known = chain.from_iterable(_results_of(call, spec) for call in self._calls)
         return [self._next(self._known, name, one) for one in batches]
 
-    def _next(self, known: Iterator[tuple[ClosedPeriod, Sequence[Any]]], name: str, batch: CutRows) -> Sequence[Any]:
+    def _next(self, known: Iterator[tuple[ClosedPeriod, Rows]], name: str, batch: CutRows) -> Rows:
         closed, results = next(known, (None, ()))
         if closed is None or (closed.label, closed.rows) != (batch.label, len(batch.rows)):
             found = "no period" if closed is None else f"{closed.label!r} with {closed.rows} rows"
@@ -102,14 +102,14 @@ class PeriodReader:
                 " moment before\n"
                 "  fix: the function given to event_time_cut must depend on the timestamp only"
             )
-        return results
+        return python_rows(results) if is_table(results) and not is_table(batch.rows) else results
 
 
-def _results_of(call: PeriodResults, spec: SparkTransform) -> Iterator[tuple[ClosedPeriod, Sequence[Any]]]:
+def _results_of(call: PeriodResults, spec: SparkTransform) -> Iterator[tuple[ClosedPeriod, Rows]]:
     import pyarrow as pa
 
     batches = [batch for file in call.files for batch in stored_batches(file)]
-    results = python_rows(sort_canonically(pa.Table.from_batches(batches))) if batches else []
+    results: Rows = sort_canonically(pa.Table.from_batches(batches)) if batches else ()
     if spec.period_column is None:
         return zip(call.closed, [results], strict=True)
     labels = [one.label for one in call.closed]

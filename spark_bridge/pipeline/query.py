@@ -20,6 +20,7 @@ from engine.observe.trace_events import Instrument
 from engine.runtime.config import RunConfig
 from engine.runtime.storage import SavepointRestore
 from spark_bridge.batch_function import run_function
+from spark_bridge.batch_times import timed_batch
 from spark_bridge.crossing import RowSchema, parse_schema
 from spark_bridge.jvm import beside, is_connection_error
 from spark_bridge.pipeline.batch_driver import BatchDriver
@@ -94,9 +95,10 @@ class SparkDataflow:
         reader = self.source_rows.sparkSession.read.schema(parse_schema(spec.rows_schema).spark)
         frame = reader.parquet(*(_hadoop_path(one.directory) for one in closed))
         store = partial(store_results, directory=closed[0].directory)
-        return run_function(
-            spec.fn, frame, store, label=label, result_schema=spec.result_schema, period_column=spec.period_column
-        )
+        with timed_batch(label, sum(one.rows for one in closed)):
+            return run_function(
+                spec.fn, frame, store, label=label, result_schema=spec.result_schema, period_column=spec.period_column
+            )
 
     def _attempts(self) -> Accumulator[Sent]:
         if self._sent is None:

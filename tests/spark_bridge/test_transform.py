@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from engine.elements.batch import MAX_TIMESTAMP_MS, Batch
 from engine.elements.errors import ConfigurationError, UserFunctionError
-from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS
+from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS, collect_canonical
 from spark_bridge.cuts import Period, barrier_cut, event_time_cut, rows_cut
 from spark_bridge.errors import SparkBridgeError
 from spark_bridge.transform import LATE_TAG, spark_transform
@@ -230,7 +230,7 @@ def test_the_specification_reaches_the_batch(calls: Calls) -> None:
         harness = operator_of(rows_cut(1), **options)
         harness.process([1])
 
-    same = {"schema": "value int", "period_column": None}
+    same = {"schema": "value int", "period_column": None, "take": collect_canonical}
     assert calls.options == [
         {**same, "result_schema": None, "parquet_threshold_rows": DEFAULT_PARQUET_THRESHOLD_ROWS},
         {**same, "result_schema": "n int", "parquet_threshold_rows": 3},

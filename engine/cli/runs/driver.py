@@ -9,6 +9,7 @@ import contextlib
 import os
 import platform
 import shlex
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from engine.checkpoint.restore import UnmatchedStateError
 from engine.cli.runs.directory import report_json, write_report
 from engine.cli.runs.injected_faults import surroundings, survived
 from engine.cli.runs.next_step import next_step
-from engine.cli.runs.on_spark import run_on_spark
+from engine.cli.runs.on_spark import costs_of_batches, run_on_spark
 from engine.cli.runs.savepoint_options import SavepointWishes
 from engine.cli.settings import SAVEPOINTS_NAME, LoadedJob, RunOptions, is_url, note_stopped, place
 from engine.cli.shell import Terminated, failure_text, is_expected
@@ -142,7 +143,7 @@ def drive(order: RunOrder) -> int:
 
 
 def _drive(order: RunOrder) -> int:
-    console = error_console()
+    console, began = error_console(), time.perf_counter()
     config = order.options.to_config(allow_non_restored_state=order.allow_non_restored_state)
     plan = order.loaded.job.plan()
     say(console, first_line(order))
@@ -215,7 +216,8 @@ def _drive(order: RunOrder) -> int:
         if result.error is None:
             raise
         say(console, f"warning: {error}")  # what the job failed of comes last, and decides the exit code
-    _tell(order, console, report, result, verdict, [] if audit is None else audit.lines())
+    more = [*([] if audit is None else audit.lines()), *costs_of_batches(began)]
+    _tell(order, console, report, result, verdict, more)
     return verdict.exit_code
 
 
@@ -287,7 +289,7 @@ def _tell(
     report: dict[str, Any],
     result: ExecutionResult,
     verdict: Verdict,
-    of_ledger: Sequence[str],
+    more: Sequence[str],
 ) -> None:
     if order.table:
         print_report(report, console)
@@ -307,7 +309,7 @@ def _tell(
             say(console, f"warning: {option} failed: {savepoint.error}")
         elif savepoint.path is None:
             say(console, f"note: {option} never came: the run was over at +{format_ns(run['duration_ns'])}")
-    for line in of_ledger:
+    for line in more:
         say(console, line)
     if result.error is not None:
         say(console, failure_text(result.error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,6 +59,16 @@ def check_job(where: SparkCluster | None, plan: ExecutionPlan, config: RunConfig
 
         check_plan(plan, config)
         check_installed()
+
+
+def costs_of_batches(since: float) -> list[str]:
+    """What the functions of DataFrames have cost, by the wall clock: a line if some have run since that moment of
+    ``time.perf_counter()``. Nothing of Spark is loaded for it."""
+    times = sys.modules.get("spark_bridge.batch_times")
+    if times is None:
+        return []
+    told = times.told_times([one for one in times.batch_times() if one.started >= since])
+    return [told] if told else []
 
 
 def run_on_spark(
