@@ -16,6 +16,7 @@ from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS, collect_canoni
 from spark_bridge.errors import RowMisfitError, SparkBridgeError, SparkTransformError
 from spark_bridge.jvm import is_connection_error, is_spark_error
 from spark_bridge.period_column import COLUMN_TYPE
+from spark_bridge.result_columns import Columns, See, shown_columns
 from spark_bridge.session import get_session, session_has_died, session_log_tail
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def run_batch(
     session: SparkSession | None = None,
     parquet_threshold_rows: int = DEFAULT_PARQUET_THRESHOLD_ROWS,
     take: Callable[[DataFrame], Any] = collect_canonical,
+    see: See | None = None,
 ) -> Any:
     """Runs `fn` on `rows` in Spark and returns the result as dicts in canonical order.
 
@@ -54,6 +56,7 @@ def run_batch(
         session: the session to use; None takes the process's own.
         parquet_threshold_rows: batches of at least this many rows cross as Parquet.
         take: runs the result and returns it in another form: `collect_table`.
+        see: is given the columns of the result first, those of periods apart.
 
     Raises:
         SparkTransformError: `fn` failed, returned something else, or Spark failed on its result.
@@ -68,7 +71,7 @@ def run_batch(
         ):
             times.has_crossed()
             return run_function(
-                fn, frame, take, label=label, result_schema=result_schema, period_column=period_column
+                fn, frame, take, label=label, result_schema=result_schema, period_column=period_column, see=see
             )
     except RowMisfitError as error:
         raise error.in_batch(label) from None
@@ -87,6 +90,7 @@ def run_function(
     label: str,
     result_schema: str | None,
     period_column: str | None = None,
+    see: See | None = None,
 ) -> ResultT:
     """Runs `fn` on a DataFrame, and `take` on its result. The other arguments are those of `run_batch`.
 
@@ -95,7 +99,9 @@ def run_function(
     """
     try:
         result = fn(frame)
-        _check_result(result, result_schema, period_column)
+        columns = _check_result(result, result_schema, period_column)
+        if see is not None:
+            see(columns)
         return take(result)
     except Exception as error:
         raise _transform_error(label, fn, error) from _short_cause(error)
@@ -109,7 +115,7 @@ def function_name(fn: Callable[..., Any]) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def _check_result(result: Any, result_schema: str | None, period_column: str | None) -> None:
+def _check_result(result: Any, result_schema: str | None, period_column: str | None) -> Columns:
     from pyspark.sql import DataFrame
 
     if not isinstance(result, DataFrame):
@@ -118,27 +124,24 @@ def _check_result(result: Any, result_schema: str | None, period_column: str | N
     if period_column is not None:
         if (period_column, COLUMN_TYPE) not in found:
             raise SparkBridgeError(
-                f"it returned the columns ({_shown_columns(found)}), without {period_column} {COLUMN_TYPE}: keep this "
+                f"it returned the columns ({shown_columns(found)}), without {period_column} {COLUMN_TYPE}: keep this "
                 "column, by which its results are told apart (group by it)"
             )
         found.remove((period_column, COLUMN_TYPE))
     if result_schema is None:
-        return
+        return found
     expected = _column_types(parse_schema(result_schema).spark)
     if expected != found:
         raise SparkBridgeError(
-            f"it returned the columns ({_shown_columns(found)}), declared are ({_shown_columns(expected)}): "
+            f"it returned the columns ({shown_columns(found)}), declared are ({shown_columns(expected)}): "
             "select and cast them at the end of the function, or correct the declaration"
         )
+    return found
 
 
 def _column_types(schema: Any) -> list[tuple[str, str]]:
     # Nullability is left out: Spark infers it, and differently in different versions.
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
-
-
-def _shown_columns(columns: list[tuple[str, str]]) -> str:
-    return ", ".join(f"{name} {kind}" for name, kind in columns)
 
 
 def _transform_error(label: str, fn: Callable[..., Any], error: Exception) -> SparkTransformError:

@@ -15,7 +15,8 @@ Rules.
    first of them. Without checkpoints it runs whenever a period closes.
 7. With ``by`` there are several subtasks, each with the rows of its key groups: the function runs once on each part.
 8. Columns stay columns until they are in Spark, and results of columns leave as columns, if columns can hold them.
-9. Periods do not overlap. A period function that breaks this, or a cut that was changed between a checkpoint and its
+9. Without ``result_schema`` the results of all batches have the columns of the first one, over restores, too.
+10. Periods do not overlap. A period function that breaks this, or a cut that was changed between a checkpoint and its
    restore, would spread the rows of one period over several batches: it is an error at the first such row.
 """
 
@@ -47,6 +48,8 @@ from spark_bridge.period_column import (
     together,
     with_period,
 )
+from spark_bridge.result_columns import Columns, FirstColumns, See
+from spark_bridge.transform_arguments import check_arguments, is_duration
 from spark_bridge.waiting_rows import EVERYTHING, PeriodRows, WaitingRows, as_batch
 from state_backends.api import OperatorListState
 from state_backends.base import whole
@@ -58,7 +61,6 @@ if TYPE_CHECKING:
 
 LATE_TAG = "late"
 _BATCHES_STATE = "spark-batches"
-_NOTHING = Period(0, 0, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +82,8 @@ class SparkTransform:
 
     def __post_init__(self) -> None:
         """Refuse arguments that would otherwise fail in the middle of a run, or silently never end a batch."""
-        cost_ns = self.cost_ns
-        _check("fn", callable(self.fn), self.fn, "a function from DataFrame to DataFrame")
-        _check("schema", _is_text(self.schema), self.schema, "a DDL string, e.g. 'carrier string, delay int'")
-        _check("cut", isinstance(self.cut, Cut), self.cut, "event_time_cut(...), rows_cut(...) or barrier_cut()")
-        column = self.period_column
-        _check("period_column", column is None or _is_name(column), column, "the name of a column")
-        _check(
-            "period_column",
-            column is None or isinstance(self.cut, EventTimeCut),
-            column,
-            "left out: only event_time_cut(...) has periods",
-        )
-        if self.by is not None:
-            _check("by", isinstance(self.by, str), self.by, "the name of the column with the key")
-            _check("by", not isinstance(self.cut, RowsCut), self.by, "left out: rows_cut(...) counts rows of all keys")
-            KeyColumn.of(self.by, self.schema)
-        _check(
-            "cost_ns", callable(cost_ns) or _is_duration(cost_ns), cost_ns, "whole ns, or a function that gives them"
+        check_arguments(
+            self.fn, self.schema, self.cut, cost_ns=self.cost_ns, period_column=self.period_column, by=self.by
         )
 
     @property
@@ -136,7 +122,7 @@ def spark_transform(
         schema: DDL string of the rows; records are dicts or sequences in that order.
         cut: where batches end, see :mod:`spark_bridge.cuts`.
         name: of the operator; default the function's name.
-        result_schema: DDL string that results must have.
+        result_schema: DDL string that results must have; without it, all must have the columns of the first batch.
         cost_ns: virtual duration of a batch, or a function from its number of rows to that.
         parquet_threshold_rows: batches of at least this many rows cross as Parquet files.
         period_column: says that ``fn`` can take several periods at once. It is then called once per checkpoint, for all
@@ -162,23 +148,6 @@ def spark_transform(
     )
 
 
-def _check(argument: str, good: bool, value: object, wanted: str) -> None:
-    if not good:
-        raise SparkBridgeError(f"spark_transform: {argument}= must be {wanted}, not {shorten(value)}")
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value.isidentifier()
-
-
-def _is_duration(value: object) -> bool:
-    return type(value) is int and value >= 0
-
-
 @dataclass(frozen=True, slots=True)
 class CutRows:
     """The rows of one batch; their results carry ``timestamp_ms``."""
@@ -188,12 +157,12 @@ class CutRows:
     timestamp_ms: int | None = None
 
 
-RunRows = Callable[[SparkTransform, str, Sequence[CutRows]], Sequence[Rows]]
+RunRows = Callable[[SparkTransform, str, Sequence[CutRows], See], Sequence[Rows]]
 """Calls the function of a specification, in the operator of this name, once: on one batch, or on several if it has a
 column for periods. Gives the results of each, in canonical order: of columns as a table."""
 
 
-def run_in_session(spec: SparkTransform, name: str, batches: Sequence[CutRows]) -> Sequence[Rows]:
+def run_in_session(spec: SparkTransform, name: str, batches: Sequence[CutRows], see: See) -> Sequence[Rows]:
     """Run the function with the session of this process."""
     column, labels = spec.period_column, [one.label for one in batches]
     rows = batches[0].rows
@@ -209,6 +178,7 @@ def run_in_session(spec: SparkTransform, name: str, batches: Sequence[CutRows]) 
         period_column=column,
         parquet_threshold_rows=spec.parquet_threshold_rows,
         take=collect_table if is_table(rows) else collect_canonical,
+        see=see,
     )
     return [results] if column is None else results_by_period(results, column, labels, name)
 
@@ -223,6 +193,7 @@ class SparkTransformOperator(Operator):
 
     _clock: EventClock
     _waiting: WaitingRows
+    _first_columns: FirstColumns | None
     _batches_state: OperatorListState
 
     def __init__(self, spec: SparkTransform) -> None:
@@ -239,6 +210,7 @@ class SparkTransformOperator(Operator):
         backend = self.context.operator_backend()
         self._clock = EventClock(self.context)
         self._waiting = WaitingRows(backend, self.context.name, owned=None if self._spec.by is None else self._owned)
+        self._first_columns = None if self._spec.result_schema is not None else FirstColumns(backend)
         self._batches_state = backend.list_state(_BATCHES_STATE, whole)
         for batches in self._batches_state.get():
             self._batches = batches
@@ -354,12 +326,17 @@ class SparkTransformOperator(Operator):
             return
         rows = sum(len(one.rows) for one in batches)
         self._batches += len(batches)
-        results = self.run_rows(self._spec, self.context.name, batches)
+        label = joint_label([one.label for one in batches])
+        results = self.run_rows(self._spec, self.context.name, batches, partial(self._see, label))
         self.context.metrics.count("numSparkBatches")
         self.context.metrics.count("numSparkRows", rows)
         self._spend(rows)
         for one, found in zip(batches, results, strict=True):
             self._emit(one, found)
+
+    def _see(self, label: str, columns: Columns) -> None:
+        if self._first_columns is not None:
+            self._first_columns.check(label, columns)
 
     def _emit(self, batch: CutRows, results: Rows) -> None:
         made = as_batch(results, batch.timestamp_ms)
@@ -380,7 +357,7 @@ class SparkTransformOperator(Operator):
     def _cost_of(self, cost_ns: Callable[[int], int], rows: int) -> int:
         try:
             answer = cost_ns(rows)
-            if not _is_duration(answer):
+            if not is_duration(answer):
                 raise TypeError(f"a cost is a whole number of ns, at least 0, not {answer!r}")
         except Exception as error:
             raise self.user_error("cost function", f"{rows} rows", error) from error
@@ -389,7 +366,10 @@ class SparkTransformOperator(Operator):
     def snapshot_state(self, checkpoint_id: int) -> None:
         self._clock.snapshot()
         self._waiting.snapshot()
+        if self._first_columns is not None:
+            self._first_columns.snapshot()
         self._batches_state.update([self._batches])
 
     def fingerprint(self) -> object:
-        return self._clock.watermark_ms, self._batches, self._waiting.fingerprint()
+        columns = None if self._first_columns is None else self._first_columns.fingerprint()
+        return self._clock.watermark_ms, self._batches, self._waiting.fingerprint(), columns

@@ -30,6 +30,7 @@ from spark_bridge.pipeline.stage_closing import STORED, ClosingOrder, StoredPart
 from spark_bridge.pipeline.stage_function import DRIVER, StageOrder, read_report
 from spark_bridge.pipeline.stages import stages_of, transform_of
 from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskReport
+from spark_bridge.result_columns import See
 from spark_bridge.sinks import ForeachBatchOperator
 from spark_bridge.transform import SparkTransform, SparkTransformOperator
 from state_backends.codec import RegisteredType
@@ -63,8 +64,9 @@ class Dataflow(Protocol):
     def schema(self, ddl: str) -> RowSchema:
         """The schema of the rows of a transform."""
 
-    def results(self, spec: SparkTransform, closed: Sequence[ClosedPeriod], label: str) -> Sequence[str]:
-        """Call the function of a transform once, on one period or on several: the files of its results.
+    def results(self, spec: SparkTransform, closed: Sequence[ClosedPeriod], label: str, see: See) -> Sequence[str]:
+        """Call the function of a transform once, on one period or on several: the files of its results, whose columns
+        ``see`` is given.
 
         Raises :class:`SparkBridgeError` when it fails.
         """
@@ -130,10 +132,12 @@ class BatchStages:
                 subtask, name, labels = closed[0].subtask, closed[0].name, [one.label for one in closed]
                 try:
                     check_labels(labels, name)
-                    files = tuple(self._flow.results(specs[subtask], closed, f"{name}: {joint_label(labels)}"))
+                    columns: list[tuple[str, str]] = []
+                    label = f"{name}: {joint_label(labels)}"
+                    files = tuple(self._flow.results(specs[subtask], closed, label, columns.extend))
                 except SparkBridgeError as error:
                     return found, SubtaskReport(subtask, error=error)
-                found[subtask] = (*found.get(subtask, ()), PeriodResults(closed, files))
+                found[subtask] = (*found.get(subtask, ()), PeriodResults(closed, files, columns))
         return found, None
 
 

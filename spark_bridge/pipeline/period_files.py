@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_bridge.canonical import python_rows, sort_canonically
 from spark_bridge.crossing import RowSchema, arrow_table, check_result_columns, write_parquet
-from spark_bridge.errors import RowMisfitError, SparkBridgeError
+from spark_bridge.errors import RowMisfitError, SparkBridgeError, SparkTransformError
 from spark_bridge.period_column import Rows, is_table, results_by_period, with_period
+from spark_bridge.result_columns import Columns, See
 from spark_bridge.transform import CutRows, SparkTransform
 
 if TYPE_CHECKING:
@@ -42,10 +43,11 @@ class ClosedPeriod:
 
 @dataclass(frozen=True, slots=True)
 class PeriodResults:
-    """``files``: the results of one call of the function, as Arrow streams, in any order."""
+    """``files``: the results of one call of the function, as Arrow streams, in any order; ``columns``: theirs."""
 
     closed: tuple[ClosedPeriod, ...]
     files: tuple[str, ...]
+    columns: Columns
 
 
 class PeriodWriter:
@@ -58,7 +60,7 @@ class PeriodWriter:
         self._subtask = subtask
         self._schema = schema
 
-    def __call__(self, spec: SparkTransform, name: str, batches: Sequence[CutRows]) -> Sequence[Rows]:
+    def __call__(self, spec: SparkTransform, name: str, batches: Sequence[CutRows], see: See) -> Sequence[Rows]:
         """No results."""
         for one in batches:
             rows = one.rows if spec.period_column is None else with_period(one.rows, spec.period_column, one.label)
@@ -82,19 +84,21 @@ class PeriodReader:
 
     def __init__(self, calls: Sequence[PeriodResults]) -> None:
         self._calls = calls
-        self._known: Iterator[tuple[ClosedPeriod, Rows]] | None = None
+        self._known: Iterator[tuple[ClosedPeriod, Rows, Columns]] | None = None
 
-    def __call__(self, spec: SparkTransform, name: str, batches: Sequence[CutRows]) -> Sequence[Rows]:
+    def __call__(self, spec: SparkTransform, name: str, batches: Sequence[CutRows], see: See) -> Sequence[Rows]:
         """The results of the next periods, in canonical order.
 
         Raises :class:`SparkBridgeError` when these are other periods than in the first pass.
         """
         if self._known is None:
             self._known = chain.from_iterable(_results_of(call, spec) for call in self._calls)
-        return [self._next(self._known, name, one) for one in batches]
+        return [self._next(self._known, name, one, see) for one in batches]
 
-    def _next(self, known: Iterator[tuple[ClosedPeriod, Rows]], name: str, batch: CutRows) -> Rows:
-        closed, results = next(known, (None, ()))
+    def _next(
+        self, known: Iterator[tuple[ClosedPeriod, Rows, Columns]], name: str, batch: CutRows, see: See
+    ) -> Rows:
+        closed, results, columns = next(known, (None, (), ()))
         if closed is None or (closed.label, closed.rows) != (batch.label, len(batch.rows)):
             found = "no period" if closed is None else f"{closed.label!r} with {closed.rows} rows"
             raise SparkBridgeError(
@@ -102,18 +106,24 @@ class PeriodReader:
                 " moment before\n"
                 "  fix: the function given to event_time_cut must depend on the timestamp only"
             )
+        try:
+            if columns:
+                see(columns)
+        except SparkBridgeError as error:
+            raise SparkTransformError(f"{name}: {batch.label}", f"the function of {name}", (str(error),)) from None
         return python_rows(results) if is_table(results) and not is_table(batch.rows) else results
 
 
-def _results_of(call: PeriodResults, spec: SparkTransform) -> Iterator[tuple[ClosedPeriod, Rows]]:
+def _results_of(call: PeriodResults, spec: SparkTransform) -> Iterator[tuple[ClosedPeriod, Rows, Columns]]:
     import pyarrow as pa
 
     batches = [batch for file in call.files for batch in stored_batches(file)]
     results: Rows = sort_canonically(pa.Table.from_batches(batches)) if batches else ()
-    if spec.period_column is None:
-        return zip(call.closed, [results], strict=True)
-    labels = [one.label for one in call.closed]
-    return zip(call.closed, results_by_period(results, spec.period_column, labels, call.closed[0].name), strict=True)
+    by_period = [results]
+    if spec.period_column is not None:
+        labels = [one.label for one in call.closed]
+        by_period = results_by_period(results, spec.period_column, labels, call.closed[0].name)
+    return zip(call.closed, by_period, repeat(call.columns, len(call.closed)), strict=True)
 
 
 class ArrowFile:

@@ -34,6 +34,7 @@ from spark_bridge.pipeline.stage_closing import ClosingOrder, closing_function
 from spark_bridge.pipeline.stage_function import ROW_SCHEMA, Rows, StageOrder, stage_function
 from spark_bridge.pipeline.stages import stages_of
 from spark_bridge.pipeline.subtask_batch import BatchOrder
+from spark_bridge.result_columns import See
 from spark_bridge.session import SessionSettings, get_session, session_log_tail
 from spark_bridge.transform import SparkTransform
 from state_backends.codec import default_codec
@@ -91,14 +92,15 @@ class SparkDataflow:
     def schema(self, ddl: str) -> RowSchema:
         return parse_schema(ddl)
 
-    def results(self, spec: SparkTransform, closed: Sequence[ClosedPeriod], label: str) -> Sequence[str]:
+    def results(self, spec: SparkTransform, closed: Sequence[ClosedPeriod], label: str, see: See) -> Sequence[str]:
         reader = self.source_rows.sparkSession.read.schema(parse_schema(spec.rows_schema).spark)
         frame = reader.parquet(*(_hadoop_path(one.directory) for one in closed))
         store = partial(store_results, directory=closed[0].directory)
         with timed_batch(label, sum(one.rows for one in closed)):
             return run_function(
-                spec.fn, frame, store, label=label, result_schema=spec.result_schema, period_column=spec.period_column
-            )
+                spec.fn, frame, store, label=label, result_schema=spec.result_schema, period_column=spec.period_column,
+                see=see,
+            )  # fmt: skip
 
     def _attempts(self) -> Accumulator[Sent]:
         if self._sent is None:

@@ -26,6 +26,16 @@ def tens_of(timestamp_ms: int) -> Period:
 TENS = event_time_cut(tens_of)
 
 
+def kinds_of(results: Any) -> list[tuple[str, str]]:
+    """The columns of results as Spark would tell them, without that of periods; none of what is no row."""
+    first = results[0] if results and isinstance(results[0], dict) else {}
+    return [(name, type(value).__name__) for name, value in first.items() if name != "period"]
+
+
+def unseen(columns: Any) -> None:
+    """Any columns are right."""
+
+
 class Calls:
     """Stands in for ``run_batch``: calls the function on the list of rows and writes the call down."""
 
@@ -36,8 +46,12 @@ class Calls:
     def __call__(self, fn: Callable[[list[Any]], list[Any]], rows: list[Any], schema: str, **options: Any) -> list[Any]:
         """Label and rows of one batch, then its results."""
         self.batches.append((options.pop("label"), list(rows)))
+        see = options.pop("see")
         self.options.append({"schema": schema, **options})
-        return fn(rows)
+        results = fn(rows)
+        if columns := kinds_of(results):
+            see(columns)
+        return results
 
     @property
     def labels(self) -> list[str]:

@@ -25,7 +25,9 @@ from spark_bridge.pipeline.stage_closing import ClosingOrder, close_partition
 from spark_bridge.pipeline.stage_function import Rows, StageOrder, run_partition, source_rows
 from spark_bridge.pipeline.stages import BatchStage, stages_of
 from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskReport
+from spark_bridge.result_columns import See
 from spark_bridge.transform import SparkTransform
+from tests.spark_bridge.transforms import kinds_of
 
 Partitions = list[list[pa.RecordBatch]]
 
@@ -104,7 +106,7 @@ class LocalDataflow:
         columns = (column.split() for column in ddl.split(", "))
         return RowSchema(ddl, None, pa.schema([(name, types[kind]) for name, kind in columns]))
 
-    def results(self, spec: SparkTransform, closed: Sequence[ClosedPeriod], label: str) -> list[str]:
+    def results(self, spec: SparkTransform, closed: Sequence[ClosedPeriod], label: str, see: See) -> list[str]:
         self.periods += [(f"{one.name}: {one.label}", one.rows) for one in closed]
         self.calls.append(label)
         rows = [row for one in closed for row in parquet.read_table(one.directory).to_pylist()]
@@ -114,6 +116,7 @@ class LocalDataflow:
             results = spec.fn(rows)  # type: ignore[arg-type]
         except Exception as error:
             raise SparkTransformError(label, function_name(spec.fn), (repr(error),)) from error
+        see(kinds_of(results))
         self._shuffled.shuffle(results)  # type: ignore[arg-type]
         return list(_stored(results, closed[0].directory))  # type: ignore[arg-type]
 

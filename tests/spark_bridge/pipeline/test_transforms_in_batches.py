@@ -25,7 +25,7 @@ from tests.spark_bridge.pipeline import jobs
 from tests.spark_bridge.pipeline.local_stages import LocalStages, is_portable
 from tests.spark_bridge.pipeline.runs import config, in_batches, simulated
 from tests.spark_bridge.pipeline.transform_jobs import EVENTS, Row, key_sums, key_sums_by_period, period_sums
-from tests.spark_bridge.transforms import Calls
+from tests.spark_bridge.transforms import Calls, unseen
 
 BETWEEN = f"state/periods/{BETWEEN_STAGES}"
 
@@ -195,7 +195,7 @@ def test_a_large_period_is_stored_in_parts(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(period_files, "_PART_ROWS", 4)
     writer = PeriodWriter(str(tmp_path), 3, LocalStages().flow.schema("key int"))
     spec = spark_transform(key_sums, schema="key int", cut=rows_cut(9))
-    assert writer(spec, "sums", [CutRows("rows 1-9", [[key] for key in range(9)])]) == [()]
+    assert writer(spec, "sums", [CutRows("rows 1-9", [[key] for key in range(9)])], unseen) == [()]
     (closed,) = writer.closed
     assert (closed.label, closed.rows, closed.subtask) == ("rows 1-9", 9, 3)
     parts = sorted(Path(closed.directory).iterdir())
@@ -242,10 +242,10 @@ def test_a_form_that_changes_between_periods_is_told_with_period_types_and_repai
     """Rows of the first period fit, one of the second does not."""
     writer = PeriodWriter(str(tmp_path), 0, LocalStages().flow.schema("key int"))
     spec = spark_transform(key_sums, schema="key int", cut=rows_cut(9))
-    writer(spec, "sums", [CutRows("2013-01", [{"key": 1}, {"key": 2}])])
+    writer(spec, "sums", [CutRows("2013-01", [{"key": 1}, {"key": 2}])], unseen)
 
     with pytest.raises(RowMisfitError) as caught:
-        writer(spec, "sums", [CutRows("2013-02", [{"key": 3}, row])])
+        writer(spec, "sums", [CutRows("2013-02", [{"key": 3}, row])], unseen)
 
     assert str(caught.value).startswith("batch 'sums: 2013-02', row 1: ")
     assert problem in str(caught.value)
