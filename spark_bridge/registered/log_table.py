@@ -1,4 +1,5 @@
 """``weir.log``: a topic of a log on disk as a DataFrame, one row for each committed record; in batch and as a stream.
+``log_writer`` writes one.
 
 Each partition of the topic is read by one task. A query reads up to the first record that is still undecided when it
 starts, so a task that runs again reads the same rows. The offsets of a stream are positions by partition, with the
@@ -16,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from engine.elements.suggestions import nearest
 from operators.log.disk import PartitionReader, StableEnd, partition_directory, partitions_of, topics_of
 from spark_bridge.errors import SparkBridgeError
+from spark_bridge.registered.log_writer import LogWriter
 from spark_bridge.registered.source_options import SourceOptions, file_system_of
 from spark_bridge.registered.typed_columns import ROWS_PER_BATCH, Columns
 from state_backends.codec import inspecting_codec
@@ -40,25 +42,32 @@ Positions = dict[str, tuple[int, int | None]]
 
 class LogTable(DataSource):
     """Options: ``path`` and ``topic``; of a stream also ``starting_offsets`` (``earliest``, or ``latest``) and
-    ``max_records`` of a batch, about."""
+    ``max_records`` of a batch, about; of a stream that is written ``partitions``, for a topic that is new."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        chosen = SourceOptions(FORMAT, options, ["path", "topic"], ["starting_offsets", "max_records"])
-        file_system, self._path = chosen.place()
+        others = ["starting_offsets", "max_records", "partitions"]
+        # Spark keeps the place of its own log among the options of a query.
+        given = {name: value for name, value in options.items() if name.lower() != "checkpointlocation"}
+        chosen = SourceOptions(FORMAT, given, ["path", "topic"], others)
+        _, self._path = chosen.place()
         self._topic = chosen.get("topic") or ""
         self._start = chosen.get("starting_offsets") or EARLIEST
         if self._start not in (EARLIEST, LATEST):
             raise SparkBridgeError(f"{FORMAT}: starting_offsets is {self._start!r}; it must be {EARLIEST} or {LATEST}")
-        given = chosen.get("max_records")
-        self._most = None if given is None else chosen.count("max_records", 1)
-        _partitions(file_system, self._path, self._topic)
+        self._most = None if chosen.get("max_records") is None else chosen.count("max_records", 1)
+        self._new_partitions = chosen.count("partitions", 1)
 
     def schema(self) -> str:
+        self._check()
         return LOG_SCHEMA
+
+    def _check(self) -> None:
+        """A topic that is read must be there; one that is written need not."""
+        _partitions(*file_system_of(self._path), self._topic)
 
     def reader(self, schema: StructType) -> LogTableReader:
         return LogTableReader(self._path, self._topic, self._columns(schema))
@@ -66,7 +75,16 @@ class LogTable(DataSource):
     def streamReader(self, schema: StructType) -> LogStreamReader:
         return LogStreamReader(self._path, self._topic, self._columns(schema), self._start, self._most)
 
+    def streamWriter(self, schema: StructType, overwrite: bool) -> LogWriter:
+        if overwrite:
+            raise SparkBridgeError(f'{FORMAT} only appends: use outputMode("append"), or "update"')
+        return LogWriter(FORMAT, self._path, self._topic, self._new_partitions, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        raise SparkBridgeError(f"{FORMAT} is written by streaming queries: use df.writeStream, or a job with a LogSink")
+
     def _columns(self, schema: StructType) -> Columns:
+        self._check()
         return Columns(FORMAT, LOG_SCHEMA, ["value"], schema)
 
 

@@ -19,7 +19,10 @@ _BLOCK = re.compile(r"^```(python|text|sh)\n(.*?)^```$", re.MULTILINE | re.DOTAL
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("section", ["## A DataFrame as a source", "## Reading what Weir keeps", "## Sinks"])
+@pytest.mark.parametrize(
+    "section",
+    ["## A DataFrame as a source", "## Reading what Weir keeps", "## A stream into a log", "## Sinks"],
+)
 def test_programs_print_what_the_page_says(
     section: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

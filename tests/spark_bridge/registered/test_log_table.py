@@ -210,7 +210,7 @@ def test_wrong_options(writer: Writer, tmp_path: Path, options: dict[str, str], 
     """Each is an error when the source is loaded."""
     places = {"{log}": str(tmp_path / "log"), "{no}": str(tmp_path / "no")}
     with pytest.raises(WeirError, match=why):
-        LogTable({name: places.get(value, value) for name, value in options.items()})
+        LogTable({name: places.get(value, value) for name, value in options.items()}).schema()
 
 
 @pytest.mark.slow
