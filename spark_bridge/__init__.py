@@ -23,7 +23,7 @@ from spark_bridge.errors import (
     SparkBridgeError as SparkBridgeError,
     SparkTransformError as SparkTransformError,
 )
-from spark_bridge.frame_source import spark_source as spark_source
+from spark_bridge.frames import spark_source as spark_source
 from spark_bridge.oracle import (
     OracleReport as OracleReport,
     RowDifference as RowDifference,

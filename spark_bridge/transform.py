@@ -37,7 +37,6 @@ from spark_bridge.batch_function import function_name, run_batch
 from spark_bridge.crossing import DEFAULT_PARQUET_THRESHOLD_ROWS, collect_canonical, collect_table
 from spark_bridge.cuts import BarrierCut, Cut, EventTimeCut, Period, RowsCut
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.key_column import KeyColumn
 from spark_bridge.period_column import (
     COLUMN_TYPE,
     Rows,
@@ -50,7 +49,7 @@ from spark_bridge.period_column import (
 )
 from spark_bridge.result_columns import Columns, FirstColumns, See
 from spark_bridge.transform_arguments import check_arguments, is_duration
-from spark_bridge.waiting_rows import EVERYTHING, PeriodRows, WaitingRows, as_batch
+from spark_bridge.waiting import EVERYTHING, KeyColumn, PeriodRows, WaitingRows, as_batch
 from state_backends.api import OperatorListState
 from state_backends.base import whole
 

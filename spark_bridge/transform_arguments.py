@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.elements.errors import shorten
 from spark_bridge.cuts import Cut, EventTimeCut, RowsCut
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.key_column import KeyColumn
+from spark_bridge.waiting import KeyColumn
 
 
 def check_arguments(

@@ -23,7 +23,7 @@ from engine.graph.plan import ExecutionPlan, OperatorPlan, VertexPlan
 from operators.sources import reading_from, source_of
 from spark_bridge.crossing import RowSchema
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.frame_source import FrameSource
+from spark_bridge.frames import FrameSource
 from spark_bridge.period_column import check_labels, joint_label
 from spark_bridge.pipeline.period_files import ClosedPeriod, PeriodResults
 from spark_bridge.pipeline.stage_closing import STORED, ClosingOrder, StoredPartition

@@ -45,7 +45,7 @@ _SETTINGS = LogSettings(id_expiration_ns=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Staged(WriterCommitMessage):
+class StagedTask(WriterCommitMessage):
     """What one task has stored: its number, and its file, empty for no rows. ``query``: the id of the query."""
 
     query: str
@@ -76,7 +76,7 @@ class LogWriter(DataSourceStreamArrowWriter):
 
     # -- on executors -------------------------------------------------------------------------------------------------
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedTask:
         """Store the rows of a task."""
         from pyspark import TaskContext
 
@@ -87,13 +87,13 @@ class LogWriter(DataSourceStreamArrowWriter):
             raise SparkBridgeError(f"{self._format}: this is no streaming query: use df.writeStream … .start()")
         return self.stage(query, context.partitionId(), iterator)
 
-    def stage(self, query: str, task: int, batches: Iterable[pa.RecordBatch]) -> Staged:
+    def stage(self, query: str, task: int, batches: Iterable[pa.RecordBatch]) -> StagedTask:
         """The same, for a task of a query."""
         file_system, log = file_system_of(self._path)
         filled = (batch for batch in batches if batch.num_rows)
         first = next(filled, None)
         if first is None:
-            return Staged(query, task, "")
+            return StagedTask(query, task, "")
         directory = _staged_by(log, query)
         file_system.make_dirs(directory)
         path = posixpath.join(directory, f"{uuid.uuid4().hex}.arrow")
@@ -101,13 +101,13 @@ class LogWriter(DataSourceStreamArrowWriter):
             for batch in chain([first], filled):
                 packed = _packed(batch)
                 file.write(_LENGTH.pack(len(packed)) + packed)
-        return Staged(query, task, path)
+        return StagedTask(query, task, path)
 
     # -- on the driver ------------------------------------------------------------------------------------------------
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Append the rows of a batch in one transaction, unless the log has this batch already."""
-        staged = sorted((one for one in messages if isinstance(one, Staged)), key=lambda one: one.task)
+        staged = sorted((one for one in messages if isinstance(one, StagedTask)), key=lambda one: one.task)
         if not staged:
             return
         file_system, directory = file_system_of(self._path)
@@ -118,7 +118,7 @@ class LogWriter(DataSourceStreamArrowWriter):
             log.close()
         _delete(file_system, _staged_by(directory, staged[0].query))
 
-    def _append(self, log: DiskTransactionLog, files: FileSystem, staged: Sequence[Staged], batch: int) -> None:
+    def _append(self, log: DiskTransactionLog, files: FileSystem, staged: Sequence[StagedTask], batch: int) -> None:
         name, now_ns = f"spark/{staged[0].query}", time.time_ns()
         known = [one for one in log.transactions(name, now_ns) if one.producer.transactional_id == name]
         if known and known[0].newest_note is not None and known[0].newest_note >= batch:
@@ -135,7 +135,7 @@ class LogWriter(DataSourceStreamArrowWriter):
                 sent[partition] += len(records)
         log.commit(producer, now_ns, batch)
 
-    def _records(self, files: FileSystem, staged: Staged, count: int) -> Iterator[tuple[int, list[Any]]]:
+    def _records(self, files: FileSystem, staged: StagedTask, count: int) -> Iterator[tuple[int, list[Any]]]:
         """Records by partition, some at a time."""
         for rows in _stored_rows(files, staged.path) if staged.path else ():
             found: dict[int, list[Any]] = {}
@@ -153,7 +153,7 @@ class LogWriter(DataSourceStreamArrowWriter):
         """A task has failed: the rows that others have stored are not needed."""
         file_system, _ = file_system_of(self._path)
         for one in messages:
-            if isinstance(one, Staged) and one.path:
+            if isinstance(one, StagedTask) and one.path:
                 with suppress(OSError):
                     file_system.delete(one.path)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from operators.basic import CollectedResults
-from spark_bridge.frame_source import FrameSource
+from spark_bridge.frames import FrameSource
 
 
 class Frame:

@@ -20,7 +20,7 @@ from spark_bridge import spark_source
 from spark_bridge.batch_function import run_batch
 from spark_bridge.crossing import RowSchema, arrow_table, rows_on_spark
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.frame_source import FrameSource
+from spark_bridge.frames import FrameSource
 from spark_bridge.pipeline.batch_stages import FRAMES
 from tests.operators.sources.test_in_memory import SourceWorld, drain
 from tests.runtime.support import US, every, run

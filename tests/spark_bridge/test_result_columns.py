@@ -86,7 +86,7 @@ def test_columns_that_change_fail_a_job_in_batches_and_between_worlds(calls: Cal
     def drifting(rows: list[Row]) -> list[Row]:
         return [{**one, "sum": str(one["sum"])} for one in key_sums(rows)]
 
-    in_batches(period_sums(), tmp_path, config(100), stop_after=2)
+    in_batches(period_sums(), tmp_path, config(400), stop_after=1)
     failed = simulated(period_sums(fn=drifting), tmp_path, config(100))
     assert "column 'sum' is str, and was int" in str(failed.error)
     failed, _ = in_batches(period_sums(fn=drifting), tmp_path, config(100))

@@ -76,7 +76,7 @@ def test_columns_cross_without_a_python_row(tables: list[Any], monkeypatch: pyte
     harness.operator.process_batch(columns([64, 128], [2, 25]))
 
     assert [table.column("number").to_pylist() for table in tables] == [[1, 4, 16, 32], [2]]
-    first, _, late, *_ = harness.take()
+    first, _, _, late = harness.take()
     assert isinstance(first, ColumnBatch)
     assert (first.columns["number"].tolist(), first.timestamps) == ([1, 4, 16, 32], [9] * 4)
     assert (late[0], late[1].columns["number"].tolist()) == (LATE_TAG, [64])
@@ -213,7 +213,7 @@ def _sorted(results: CollectedResults) -> list[Row]:
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_rows_of_a_key_meet_in_one_subtask(calls: Calls, parallelism: int) -> None:
     """Killed at critical moments, too. A call has the rows of one subtask."""
-    for at_us in (0, 60, 110, 170):
+    for at_us in (0, 40, 65, 90):
         results = CollectedResults()
         job = by_key(CollectionSource(EVENTS, splits=2), parallelism, results, watermarks=TIMED)
         kills = [("sums", at_us * US)] if at_us else []
@@ -255,7 +255,7 @@ def test_rows_move_with_their_keys(calls: Calls, parallelism: tuple[int, int], t
     def job(subtasks: int) -> Job:
         return by_key(CollectionSource(EVENTS, splits=2), subtasks, FileSink("sums"), watermarks=TIMED)
 
-    first = simulated(job(parallelism[0]), tmp_path, config(60, restart=NoRestart()), killed_at_ns=150_000)
+    first = simulated(job(parallelism[0]), tmp_path, config(60, restart=NoRestart()), killed_at_ns=80_000)
     assert first.error is not None
     if there == "simulator":
         result = simulated(job(parallelism[1]), tmp_path, config(60))

@@ -115,7 +115,7 @@ def test_queries_have_numbers_of_their_own(tmp_path: Path) -> None:
     write(log, 0, [numbers(1)], "first")
     write(log, 0, [numbers(2)], "second")
     other = DiskTransactionLog(LocalFileSystem(), str(log), LogSettings(id_expiration_ns=None))
-    other.append(None, "rows", 0, [3], 0, 10**20)
+    other.append(None, "rows", 0, [3], 0, 9 * 10**18)
     other.close()
     write(log, 0, [numbers(1)], "first")
     assert committed(log) == [[1, 2, 3]]

@@ -1,8 +1,8 @@
 """``spark_source(df)``: a Spark DataFrame as a bounded source of a job, with positions.
 
-A position is the number of the next row in a split of :mod:`spark_bridge.frame_rows`. In the simulator the rows are in
-memory. On Spark the driver computes them once and stores them beside the checkpoints, where executors read them: a
-DataFrame itself cannot travel.
+A position is the number of the next row in a split of :mod:`spark_bridge.frames.frame_rows`. In the simulator the rows
+are in memory. On Spark the driver computes them once and stores them beside the checkpoints, where executors read them:
+a DataFrame itself cannot travel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from operators.sources import RangeReader, start_in
 from spark_bridge.batch_function import condensed_lines
 from spark_bridge.canonical import python_rows
 from spark_bridge.errors import SparkBridgeError
-from spark_bridge.frame_rows import SplitRows, refuse_other_rows, rows_of_frame, store_splits
+from spark_bridge.frames.frame_rows import SplitRows, refuse_other_rows, rows_of_frame, store_splits
 from spark_bridge.jvm import is_spark_error
 from spark_bridge.session import get_session, require_pyspark
 from state_backends.base import whole
