@@ -77,7 +77,7 @@ class LogTable(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> LogWriter:
         if overwrite:
-            raise SparkBridgeError(f'{FORMAT} only appends: use outputMode("append"), or "update"')
+            raise SparkBridgeError(f'{FORMAT} only appends: use outputMode("append")')
         return LogWriter(FORMAT, self._path, self._topic, self._new_partitions, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
