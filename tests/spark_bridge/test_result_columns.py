@@ -119,7 +119,7 @@ def test_a_job_on_spark_itself_refuses_other_columns(spark: Any) -> None:
     """The types are those of Spark."""
 
     def drifting(frame: Any) -> Any:
-        late = frame.selectExpr("max(number) >= 20").first()[0]
+        late = frame.selectExpr("min(number) >= 20").first()[0]
         return frame.selectExpr("sum(number) AS sum" if not late else "string(sum(number)) AS sum")
 
     with pytest.raises(JobFailedError, match="number-sums") as caught:
