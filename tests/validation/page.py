@@ -75,7 +75,9 @@ def _numbers(one: Target, figure: Figure) -> list[str]:
     why = one.missed.get(figure.case)
     case = figure.case if why is None else f"{figure.case}; **missed**: {why}"
     tolerance = "exact" if figure.tolerance == 0 else f"{100 * figure.tolerance:.3g} %"
-    return [case, number_text(figure.expected), number_text(figure.measured), f"{100 * figure.error:.3g} %", tolerance]
+    # What floating point leaves of an equality is no error.
+    error = "0 %" if figure.error < 1e-12 else f"{100 * figure.error:.3g} %"
+    return [case, number_text(figure.expected), number_text(figure.measured), error, tolerance]
 
 
 def number_text(value: float) -> str:
