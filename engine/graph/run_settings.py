@@ -59,8 +59,8 @@ class CostOptions(TypedDict, total=False):
     link_latency: str
     """Time that an element spends on a channel between two tasks."""
     link_delay: str | Law | None
-    """Time beyond that on a channel, at random: a law such as exponential:2ms. Elements keep their order. ``None`` =
-    none."""
+    """Time beyond that on a channel, at random: a law such as exponential:2ms. Elements keep their order. ``None``
+    = none."""
     link_bytes_per_s: int | str | None
     """Bandwidth of a channel. ``None`` = unlimited."""
     storage_latency: str

@@ -13,6 +13,7 @@ from tests.crash.test_campaign import counts
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.slow
 def test_an_executor_dies(tmp_path: Path) -> None:
     """A master and two workers, and the job goes on with another executor: no row is lost, there twice or early."""
     where = ["--directory", str(tmp_path)]

@@ -33,7 +33,8 @@ class EventRun(KilledRun):
         assert self.leftovers() == []
 
 
-@pytest.mark.parametrize("mode", [pytest.param("aligned", marks=pytest.mark.slow), "unaligned"])
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["aligned", "unaligned"])
 def test_killed_between_checkpoints_and_while_it_recovers(mode: str, tmp_path: Path) -> None:
     """Three kills, one of them in the middle of a restore; each process also loses a task with requests in flight."""
     instants = random.Random(mode)

@@ -23,8 +23,8 @@ RECORDS = 16_000
 CHECKPOINTS = 16
 
 BACKENDS = ("lsm", "changelog:lsm", "heap", "rocksdb")
-QUICK = "changelog:lsm-local"
-"""It has what the others have: a store, a log of changes above it, and copies on the local disk."""
+QUICK = "lsm-local"
+"""It has a store, and copies on the local disk."""
 FORMS = [
     pytest.param(name, place == "local", marks=[] if f"{name}-{place}" == QUICK else pytest.mark.slow)
     for name in BACKENDS

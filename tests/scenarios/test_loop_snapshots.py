@@ -63,6 +63,7 @@ def plans(draw: st.DrawFn, *modes: str) -> Plan:
     return Plan(shape, draw(sizes), draw(sizes), config, draw(st.sampled_from(range(3_000, 33_000, 1_777))))
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(plans("aligned", "unaligned", "aligned-timeout"), st.sampled_from([None, *StopMode]))
 def test_a_savepoint_goes_on_with_another_parallelism(plan: Plan, stop: StopMode | None) -> None:
@@ -93,6 +94,7 @@ def test_a_savepoint_goes_on_with_another_parallelism(plan: Plan, stop: StopMode
         assert not second.output - second.expected
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(plans("aligned", "unaligned", "aligned-timeout"))
 def test_a_dead_job_is_resumed_with_another_parallelism(plan: Plan) -> None:

@@ -204,6 +204,7 @@ def test_report_does_not_depend_on_order_or_partitions(
     assert repr(turned) == repr(february)
 
 
+@pytest.mark.slow
 def test_the_oracle_notices_one_changed_flight(
     route_report: RouteReport, months: dict[int, Any], expected_routes: Any
 ) -> None:

@@ -314,6 +314,7 @@ def on_spark_sums(frame: Any) -> Any:
     return groups.agg(f.count("*").alias("rows"), f.min("time").alias("least"), f.sum("time").alias("sum"))
 
 
+@pytest.mark.slow
 def test_columns_by_key_on_spark(spark: Any, tmp_path: Path) -> None:
     """In the simulator and in a job on Spark the records are those of rows, and leave as columns."""
     source = ColumnSource({name: [row[name] for row in EVENTS] for name in EVENTS[0]}, timestamps="time")

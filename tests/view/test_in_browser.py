@@ -121,6 +121,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_each_picture_can_be_saved(browser: Any, judged: Path, tmp_path: Path) -> None:
     """Above each picture are buttons; the SVG stands alone, with the colours of the page, and the PNG is an image."""
     opened = Opened(browser, judged, 1300, "light")

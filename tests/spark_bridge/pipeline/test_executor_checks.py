@@ -110,6 +110,7 @@ def test_files_that_an_executor_does_not_share(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("spark")
 def test_real_executors(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They pass, but not with a module that only the driver has, nor without a shared directory. Nothing is left, of a
