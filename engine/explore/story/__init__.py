@@ -1,4 +1,5 @@
-"""A run told to people: ``witness`` watches it, ``story`` tells it step by step, ``swimlane`` draws it."""
+"""A run told to people: ``witness`` watches it, ``teller`` tells it step by step, ``story`` is what
+people read, ``swimlane`` draws it."""
 
 from __future__ import annotations
 
@@ -7,12 +8,10 @@ from engine.explore.story.story import (
     MANAGER as MANAGER,
     PROCESS as PROCESS,
     USER as USER,
-    Saying as Saying,
     Story as Story,
     StoryStep as StoryStep,
-    sayings as sayings,
-    tell as tell,
     time_text as time_text,
 )
 from engine.explore.story.swimlane import page as page
+from engine.explore.story.teller import Saying as Saying, sayings as sayings, tell as tell
 from engine.explore.story.witness import OutputChanged as OutputChanged, RecordsRead as RecordsRead, Witness as Witness

@@ -12,7 +12,8 @@ from engine.cli.cases import load_subject_and_scenario
 from engine.explore.cases import FIFO, Case, Setting
 from engine.explore.run import Subject, run_case
 from engine.explore.story import Story, StoryStep, Witness, tell
-from engine.explore.story.story import COMMIT, COMPLETE, SNAPSHOT, story_of
+from engine.explore.story.story import COMMIT, COMPLETE, SNAPSHOT
+from engine.explore.story.teller import story_of
 from engine.explore.story.witness import RECORDS, RecordsRead
 from engine.faults.fault import parse_fault
 from engine.graph.job import Job
