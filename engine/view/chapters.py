@@ -47,10 +47,10 @@ def _crossing(data: Mapping[str, Any], cut: Mapping[str, Any]) -> Iterator[Chapt
     if orphans:
         first = min(orphans, key=lambda one: one[1])
         sums: dict[str, int] = {}
-        for channel, orphans in cut["byChannel"]:
+        for channel, records in cut["byChannel"]:
             vertex = data["vertices"][data["vertexOf"][data["channels"][channel][1]]]["name"]
-            sums[vertex] = sums.get(vertex, 0) + orphans
-        counts = ", ".join(f"{orphans:,} at {vertex}" for vertex, orphans in sums.items())
+            sums[vertex] = sums.get(vertex, 0) + records
+        counts = ", ".join(f"{records:,} at {vertex}" for vertex, records in sums.items())
         yield (
             f"◎ {lanes[first[3]]} takes what {lanes[first[2]]} had sent after its own snapshot: an orphan, the first of"
             f" checkpoint {number} (in all: {counts})",

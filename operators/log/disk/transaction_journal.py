@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from operators.log.disk.partition_log import PartitionLog, RecoveryPoint
-from operators.log.port import DATA, LogCorruptError, Name, Outcomes, Run
+from operators.log.port import DATA, EpochRun, LogCorruptError, Name, Outcomes
 from state_backends.base import (
     CorruptStateError,
     anything,
@@ -163,5 +163,5 @@ def _plain(key: str, name: Name) -> tuple[Any, ...]:
 
 def _name(plain: tuple[Any, ...]) -> tuple[str, Name]:
     key, epoch, timeout_ns, state, begun_ns, note, used_ns, runs, newest_note = plain
-    ended = Outcomes([Run(*run) for run in runs], newest_note)
+    ended = Outcomes([EpochRun(*run) for run in runs], newest_note)
     return key, Name(epoch, timeout_ns, state, begun_ns, note, ended=ended, used_ns=used_ns)

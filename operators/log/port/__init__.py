@@ -70,7 +70,7 @@ from operators.log.port.transaction_names import (
     IS_PREPARED as IS_PREPARED,
     REGISTERED as REGISTERED,
     Change as Change,
+    EpochRun as EpochRun,
     Name as Name,
     Outcomes as Outcomes,
-    Run as Run,
 )

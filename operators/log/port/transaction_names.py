@@ -20,7 +20,7 @@ Change = tuple[Any, ...]
 ``(prepared, id, epoch, note)``, ``(ended, id, epoch, outcome, note)`` and ``(forgotten, id, epoch)``."""
 
 
-class Run(NamedTuple):
+class EpochRun(NamedTuple):
     """Transactions of successive epochs that ended alike."""
 
     first: int
@@ -34,7 +34,7 @@ class Outcomes:
 
     __slots__ = ("newest_note", "runs")
 
-    def __init__(self, runs: Iterable[Run] = (), newest_note: int | None = None) -> None:
+    def __init__(self, runs: Iterable[EpochRun] = (), newest_note: int | None = None) -> None:
         """``newest_note``: the highest note of the committed ones."""
         self.runs, self.newest_note = list(runs), newest_note
 
@@ -44,7 +44,7 @@ class Outcomes:
         if self.runs and self.runs[-1].last == epoch - 1 and self.runs[-1].outcome == outcome:
             self.runs[-1] = self.runs[-1]._replace(last=epoch)
         else:
-            self.runs.append(Run(epoch, epoch, outcome))
+            self.runs.append(EpochRun(epoch, epoch, outcome))
         if outcome == COMMITTED and note is not None:
             self.newest_note = note if self.newest_note is None else max(note, self.newest_note)
 
@@ -68,7 +68,7 @@ class Outcomes:
         return [tuple(run) for run in self.runs], self.newest_note
 
 
-def _first_of(run: Run) -> int:
+def _first_of(run: EpochRun) -> int:
     return run.first
 
 
