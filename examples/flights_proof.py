@@ -157,7 +157,8 @@ def prove(
     elif not session_is_running():
         start_session(SessionSettings(short_lived=True))
     with took.step("the files"):
-        files = prepare(data)
+        # Executors have another working directory.
+        files = prepare(data if cluster is None else Path(data).absolute())
     background = ThreadPoolExecutor(1)
     answers = background.submit(_right_answers, files, took)
     background.shutdown(wait=False)

@@ -120,7 +120,8 @@ def test_a_slow_link_alone_counts_nothing_twice(small_flights: FlightFiles) -> N
 def test_the_job_file_takes_texts(small_flights: FlightFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a job file it takes a directory, prepared at need, and a bound in hours; 22 unless told otherwise."""
     built: list[tuple[FlightFiles, int, bool]] = []
-    monkeypatch.setattr(flights, "prepare", {flights.DEFAULT_DATA: small_flights, "here": small_flights}.get)
+    known = {Path(name).absolute(): small_flights for name in (flights.DEFAULT_DATA, "here")}
+    monkeypatch.setattr(flights, "prepare", known.get)
     monkeypatch.setattr(flights, "flights_job", lambda *arguments: built.append(arguments))
 
     flights.job()

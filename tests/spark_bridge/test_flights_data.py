@@ -208,6 +208,14 @@ def test_prepared_once(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
 
 
+def test_splits_are_named_as_the_directory_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative path stays one: names of splits are state, and the trace has its size."""
+    source = published_in(tmp_path / "in")
+    monkeypatch.chdir(tmp_path)
+
+    assert prepare("out", source=source).splits == ("out/EWR.csv", "out/JFK.csv", "out/LGA.csv")
+
+
 @pytest.mark.parametrize("damage", ["source changed", "file cut", "file gone", "manifest torn", "format changed"])
 def test_prepared_again_when_it_must_be(tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another source, another format version or a damaged directory is replaced as a whole."""
