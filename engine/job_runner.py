@@ -13,6 +13,7 @@ from engine.elements.setting_fields import DURATION
 from engine.elements.suggestions import nearest
 from engine.faults.fault_plan import FaultPlan
 from engine.graph.job import Job
+from engine.graph.plan import ExecutionPlan
 from engine.graph.run_settings import Settings, Surroundings
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.latencies import Latencies
@@ -80,11 +81,16 @@ def _latencies(job: Job, config: RunConfig, around: dict[str, Any]) -> Latencies
     if wanted and "provenance" in around:
         raise ConfigurationError("run: latency=True and provenance=... both follow each record; leave one of them out")
     if wanted is None and "provenance" not in around and not config.protocol.tracks_records:
-        wanted = any(isinstance(source_of(one.factory), Arrivals) for _, one in job.plan().operators())
+        wanted = has_arrivals(job.plan())
     if not wanted:
         return None
     around["provenance"] = latencies = Latencies()
     return latencies
+
+
+def has_arrivals(plan: ExecutionPlan) -> bool:
+    """Whether records of the job come at times of their own."""
+    return any(isinstance(source_of(operator.factory), Arrivals) for _, operator in plan.operators())
 
 
 def _run_on(cluster: SparkCluster, job: Job, config: RunConfig, around: dict[str, Any]) -> ExecutionResult:

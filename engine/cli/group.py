@@ -45,6 +45,7 @@ Examples:
   weir savepoint state/                         copy it to where nothing deletes it
   weir sweep wordcount.py --seeds 20            run it with many seeds and settings
   weir report results.parquet                   show the means of a sweep
+  weir advise wordcount.py --mtbf 6h            how often to take a checkpoint, how many tasks
 """
 
 

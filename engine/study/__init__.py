@@ -1,6 +1,8 @@
 """Studies: one question, asked of many runs. ``sweep`` runs a function for many sets of arguments, ``study_table`` has
 the results with means and plots; ``case_grid``, ``case_processes``, ``row_measures``, ``study_file`` and
-``intervals`` are its parts. The laws of chance that a study needs are here, too.
+``intervals`` are its parts. ``advice`` says how often a job should take a checkpoint, by the formulas of
+``best_intervals`` with the costs of ``job_costs``, and how many tasks it needs (``rescaling``). The laws of chance that
+a study needs are here, too.
 """
 
 from __future__ import annotations
@@ -22,6 +24,15 @@ from engine.elements.laws import (
     Uniform as Uniform,
     parse_law as parse_law,
 )
+from engine.study.advice import Advice as Advice, advise as advise
+from engine.study.best_intervals import (
+    best_period as best_period,
+    daly_work as daly_work,
+    expected_makespan as expected_makespan,
+    lambert_w as lambert_w,
+    young_work as young_work,
+)
+from engine.study.rescaling import moved_share as moved_share, rescaling as rescaling
 from engine.study.study_file import StudyIdentity as StudyIdentity
 from engine.study.study_table import StudyTable as StudyTable, read_study as read_study, row_text as row_text
 from engine.study.sweep import sweep as sweep

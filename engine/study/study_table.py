@@ -130,12 +130,19 @@ class StudyTable:
         return self.table()._repr_html_()
 
     def plot(
-        self, measure: str, x: str | None = None, *, by: str | None = None, to: str | os.PathLike[str] | None = None
+        self,
+        measure: str,
+        x: str | None = None,
+        *,
+        by: str | None = None,
+        to: str | os.PathLike[str] | None = None,
+        marks: Mapping[str, float] | None = None,
     ) -> Any:
         """Draw the mean of a measure over an argument, with the confidence interval as a band, and a line for each
         value of ``by``. Returns the matplotlib figure.
 
-        ``x``   by default the first argument that is not the seed; ``to`` a file, ``.svg`` or ``.png``.
+        ``x``      by default the first argument that is not the seed; ``to`` a file, ``.svg`` or ``.png``;
+        ``marks``  vertical lines with their names, at values of an argument that is a number.
 
         Raises :class:`MissingDependencyError` without matplotlib.
         """
@@ -145,8 +152,11 @@ class StudyTable:
         figure, axes = _figure(self.name)
         factor, unit = _scale(measure, [row.get(measure) for row in self._rows])
         labels = list(dict.fromkeys(row[x] for row in self._rows))
-        # A label has one place for all lines, also for one whose runs failed there.
-        places = dict(zip(labels, _positions(labels), strict=True))
+        are_numbers = all(isinstance(label, (int, float)) and not isinstance(label, bool) for label in labels)
+        x_factor, x_unit = _scale(x, labels)
+        # Numbers are where they are; others stand side by side. A label has one place for all lines, also for one whose
+        # runs failed there.
+        places = {label: label / x_factor if are_numbers else number for number, label in enumerate(labels)}
         for key, rows in lines.items():
             points = StudyTable(self.name, self.arguments, rows)._groups((x,))
             means = [(label, mean) for (label,), group in points.items() if (mean := _mean(group, measure)) is not None]
@@ -158,12 +168,14 @@ class StudyTable:
             high = [mean.high / factor for _, mean in means if mean.high is not None]
             if len(low) == len(means):
                 axes.fill_between(numbers, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
-        if labels != list(places.values()):
+        if not are_numbers:
             axes.set_xticks(list(places.values()), list(map(str, labels)))
-        axes.set_xlabel(x)
-        axes.set_ylabel(f"{measure.removesuffix('_ns').removesuffix('_bytes')}{unit}")
+        for number, (name, value) in enumerate((marks or {}).items()):
+            axes.axvline(value / x_factor, label=name, color=f"C{number + 1}", linestyle=("--", ":", "-.")[number % 3])
+        axes.set_xlabel(_axis(x, x_unit))
+        axes.set_ylabel(_axis(measure, unit))
         axes.set_ylim(bottom=0)
-        if by:
+        if by or marks:
             axes.legend()
         if to is not None:
             _save(figure, os.fspath(to))
@@ -195,11 +207,8 @@ def _save(figure: Any, path: str) -> None:
         figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
 
 
-def _positions(labels: Sequence[Any]) -> list[Any]:
-    """Numbers are where they are; others stand side by side."""
-    if all(isinstance(label, (int, float)) and not isinstance(label, bool) for label in labels):
-        return list(labels)
-    return list(range(len(labels)))
+def _axis(name: str, unit: str) -> str:
+    return f"{name.removesuffix('_ns').removesuffix('_bytes')}{unit}" if unit else name
 
 
 def _scale(measure: str, values: Sequence[Any]) -> tuple[float, str]:

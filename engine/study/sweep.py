@@ -57,7 +57,7 @@ def sweep(
     everything = grid(values) if cases is None else checked(cases)
     _check_signature(study, everything[0])
     if identity is None:
-        identity = _identity_of(study, tuple(everything[0]), out)
+        identity = identity_of(study, tuple(everything[0]), out)
     file = None if out is None else ResultsFile(out, identity)
     # The processes of the cases have the runtime already, and need not load it each.
     import_module("engine.job_runner")
@@ -128,7 +128,9 @@ def name_of(study: Study) -> str:
     return getattr(study, "__qualname__", type(study).__name__).rpartition("<locals>.")[2]
 
 
-def _identity_of(study: Study, arguments: tuple[str, ...], out: object) -> StudyIdentity:
+def identity_of(study: Study, arguments: tuple[str, ...], out: object, asked: str = "") -> StudyIdentity:
+    """By the name of the study, its program text, and what else decides the rows. Raises :class:`ConfigurationError`
+    when there is no text, and the file ``out`` needs it."""
     try:
         text = dedent(inspect.getsource(study))
     except (OSError, TypeError):
@@ -138,5 +140,5 @@ def _identity_of(study: Study, arguments: tuple[str, ...], out: object) -> Study
                 " from others; write the study as a function in a file or a notebook, or leave out= out"
             ) from None
         text = ""
-    digest = blake2b(text.encode(), digest_size=16).hexdigest()
+    digest = blake2b((text + asked).encode(), digest_size=16).hexdigest()
     return StudyIdentity(name_of(study), digest, __version__, tuple(sorted(arguments)))

@@ -1,4 +1,4 @@
-"""Work that fails and is checkpointed: the study of the targets about the optimal interval, and its closed forms."""
+"""Work that fails and is checkpointed: the study of the targets about the optimal interval."""
 
 from __future__ import annotations
 
@@ -21,20 +21,6 @@ def failing_work(
         restart=f"fixed:10000000:{restart}",
         failures=Failures(Exponential(mtbf), during_recovery=during_recovery),
     )
-
-
-def lambert_w(x: float) -> float:
-    """The principal branch of the inverse of w exp(w), for -1/e < x < 0."""
-    low, high = -1.0, 0.0
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if middle * exp(middle) < x else (low, middle)
-    return low
-
-
-def best_period(cost: float, mtbf: float) -> float:
-    """From one checkpoint to the next, the checkpoint included: T = c + M (1 + W(-exp(-1 - c / M)))."""
-    return cost + mtbf * (1 + lambert_w(-exp(-1 - cost / mtbf)))
 
 
 def least_of(run: Callable[[int], float], around: float, factors: Sequence[float]) -> float:

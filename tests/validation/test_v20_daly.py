@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import exp
 
-from tests.validation.failing_work import AROUND, best_period, failing_work, least_of
+from engine.study import best_period, expected_makespan
+from tests.validation.failing_work import AROUND, failing_work, least_of
 from tests.validation.targets import Figure, Size, assert_plausible, mean_figure, target
 
 UNIT_S, COST_MIN, RESTART_MIN = 30, 5, 10
@@ -24,9 +24,8 @@ def makespan_min(every: int, mtbf_min: int, hours: int, seed: int) -> float:
 
 
 def daly_min(interval_min: float, mtbf_min: float, hours: float) -> float:
-    """The expected makespan: M exp(R/M) (exp((t + c) / M) - 1) work / t."""
-    lost = mtbf_min * exp(RESTART_MIN / mtbf_min) * (exp((interval_min + COST_MIN) / mtbf_min) - 1)
-    return lost * hours * 60 / interval_min
+    """The expected makespan."""
+    return expected_makespan(hours * 60, interval_min + COST_MIN, COST_MIN, mtbf_min, RESTART_MIN)
 
 
 @target("V20", "which interval finishes work first?", study=[failing_work], seeds=12)

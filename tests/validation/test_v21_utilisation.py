@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.validation.failing_work import best_period, failing_work
+from engine.study import best_period
+from tests.validation.failing_work import failing_work
 from tests.validation.targets import Figure, Size, assert_plausible, mean_figure, target
 
 CASES = (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.validation.failing_work import AROUND, best_period, failing_work, least_of
+from engine.study import best_period
+from tests.validation.failing_work import AROUND, failing_work, least_of
 from tests.validation.targets import Figure, Size, assert_plausible, target
 
 NODES, YEAR_S, COST_S, PUBLISHED_S = 64, 365 * 86_400, 120, 10_915

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from state_backends.base import operator_index_for_key_group
+from engine.study import moved_share
 from tests.validation.targets import Figure, Size, assert_plausible, target
 
 GROUPS = 32_768
@@ -12,8 +12,7 @@ GROUPS = 32_768
 
 def moved(before: int, after: int) -> float:
     """The share of key groups that another subtask has afterwards."""
-    owners = ([operator_index_for_key_group(GROUPS, one, group) for group in range(GROUPS)] for one in (before, after))
-    return sum(old != new for old, new in zip(*owners, strict=True)) / GROUPS
+    return moved_share(before, after, GROUPS)
 
 
 @target("V34", "how much state moves when a job is rescaled?", study=[moved])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from math import ceil
 
 from engine import CountingSink, Job, SequenceSource
-from engine.study import Constant
+from engine.study import Constant, rescaling
 from tests.validation.targets import Figure, Size, assert_plausible, target
 
 RATE, FAN_OUT = 900, 3
@@ -18,34 +18,27 @@ Costs = Callable[[str, int], float]
 """Microseconds for a record, by operator and parallelism."""
 
 
-def true_rates(parallelism: Mapping[str, int], costs: Costs, records: int) -> dict[str, float]:
-    """Records per second of busy time that one task of each operator handles."""
+def proposed(parallelism: Mapping[str, int], costs: Costs, records: int) -> dict[str, int]:
+    """Tasks of each operator, after a run with these."""
     job = Job("scaled")
     stream = job.source(SequenceSource(0, records), name="source").rebalance()
     stream = stream.map(lambda n: n, name="parse", parallelism=parallelism["parse"]).rebalance()
     stream = stream.flat_map(lambda n: [n] * FAN_OUT, name="split", parallelism=parallelism["split"]).rebalance()
     stream.sink(CountingSink(), name="store", parallelism=parallelism["store"])
     service = {name: Constant(round(1_000 * costs(name, count))) for name, count in parallelism.items()}
-    tasks = job.run(mode="none", service=service, latency=False).execution.tasks
-    found = {}
-    for name in parallelism:
-        mine = [task for task in tasks if task.name.startswith(f"{name}[")]
-        found[name] = sum(task.total_records_in for task in mine) / sum(task.times.busy_ns for task in mine) * 1e9
-    return found
+    table = rescaling(job.run(mode="none", service=service, latency=False), f"{RATE}/s")
+    return {row["operator"]: row["proposed"] for row in table if row["operator"] in parallelism}
 
 
 def steps_until_stable(costs: Costs, records: int) -> tuple[int, dict[str, int]]:
-    """p = ceil(target rate / true rate), from the source on, until nothing changes."""
+    """Run with what the rule proposes, until nothing changes."""
     parallelism, steps = dict.fromkeys(COSTS_US, 1), 0
-    while True:
-        rates = true_rates(parallelism, costs, records)
-        following = {name: ceil(RATE * LOADS[name] / rates[name]) for name in parallelism}
-        if following == parallelism:
-            return steps, parallelism
+    while (following := proposed(parallelism, costs, records)) != parallelism:
         parallelism, steps = following, steps + 1
+    return steps, parallelism
 
 
-@target("V35", "how many steps does the DS2 rule take?", study=[true_rates, steps_until_stable])
+@target("V35", "how many steps does the DS2 rule take?", study=[proposed, steps_until_stable])
 def steps(size: Size) -> Iterator[Figure]:
     """Costs that do not depend on the parallelism, and costs that grow with it."""
     records = size.of(200, 2_000)

@@ -16,5 +16,6 @@ VERBS = {
     "savepoint": "engine.cli.verbs.savepoint",
     "sweep": "engine.cli.verbs.sweep",
     "report": "engine.cli.verbs.report",
+    "advise": "engine.cli.verbs.advise",
 }
 """Verb -> the module whose ``command`` it is; imported when the verb is used."""

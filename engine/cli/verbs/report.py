@@ -38,8 +38,13 @@ def command(
     else:
         show_means(table, metrics)
     if plot is not None:
-        if not plot.endswith((".svg", ".png")):
-            raise ConfigurationError(f"--plot {plot!r} must end with .svg or .png")
+        check_plot(plot)
         table.plot((metrics or table.measures or ("makespan",))[0], x, by=by, to=plot)
         say(error_console(), f"plot: {plot}")
     return EXIT_UNKNOWN if table.failed else EXIT_VALID
+
+
+def check_plot(path: str) -> None:
+    """Raises :class:`ConfigurationError` for a file that is no picture."""
+    if not path.endswith((".svg", ".png")):
+        raise ConfigurationError(f"--plot {path!r} must end with .svg or .png")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,12 @@ from engine.elements.setting_fields import DURATION
 from engine.runtime.config import JobSettings, find_setting, read_setting
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from engine.cli.settings import LoadedJob
+    from engine.graph.job import Job
     from engine.report import RunResult
-    from engine.study import StudyTable
+    from engine.study import StudyIdentity, StudyTable
 
 _HELP = """Run the job that JOB defines for every combination of the values of --grid, with each of the seeds.
 
@@ -64,7 +68,7 @@ def command(
     out: str | None,
     as_json: bool,
 ) -> int:
-    from engine.study import StudyIdentity, row_text, sweep
+    from engine.study import sweep
 
     console = error_console()
     given = given_settings(definitions, config_file, preset)
@@ -78,21 +82,14 @@ def command(
         first = {name: texts[0] for name, texts in values.items() if not _is_setting(name)}
         loaded = load_job(job_file, {**named, **first})
     path = loaded.path
-    asked = json.dumps([sorted(fixed.items()), sorted(named.items())]).encode()
-    digest = blake2b(loaded.content + asked, digest_size=16).hexdigest()
-    identity = StudyIdentity(loaded.job.name, digest, engine.__version__, tuple(sorted((*values, "seed"))))
+    identity = identity_of_job(loaded, (fixed, named), (*values, "seed"))
     runs = seeds
     for texts in values.values():
         runs *= len(texts)
     say(console, f"weir {engine.__version__}: sweep of job {loaded.job.name}, {runs} runs")
-
-    def told(done: int, of: int, row: Mapping[str, Any]) -> None:
-        if row["status"] != "ok":
-            say(console, f"{done}/{of}  {row_text(row, identity.arguments)}")
-
     table = sweep(
-        partial(_run, path, named, fixed), jobs=jobs, out=out, progress=told, identity=identity,
-        cases=_cases(values, seeds),
+        partial(_run, path, named, fixed), jobs=jobs, out=out, progress=failures_told(console, identity.arguments),
+        identity=identity, cases=_cases(values, seeds),
     )  # fmt: skip
     if as_json:
         click.echo(json.dumps(list(table), indent=2))
@@ -101,6 +98,25 @@ def command(
     if out is not None:
         say(console, f"Next: weir report {out}")
     return EXIT_UNKNOWN if table.failed else EXIT_VALID
+
+
+def identity_of_job(loaded: LoadedJob, asked: object, arguments: Sequence[str]) -> StudyIdentity:
+    """Of a study of a job file, with what else decides its rows."""
+    from engine.study import StudyIdentity
+
+    digest = blake2b(loaded.content + json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return StudyIdentity(loaded.job.name, digest, engine.__version__, tuple(sorted(arguments)))
+
+
+def failures_told(console: Console, arguments: Sequence[str]) -> Callable[[int, int, Mapping[str, Any]], None]:
+    """Says which runs failed, as they end."""
+    from engine.study import row_text
+
+    def told(done: int, of: int, row: Mapping[str, Any]) -> None:
+        if row["status"] != "ok":
+            say(console, f"{done}/{of}  {row_text(row, arguments)}")
+
+    return told
 
 
 def show_means(table: StudyTable, metrics: tuple[str, ...]) -> None:
@@ -140,21 +156,37 @@ def _is_setting(name: str) -> bool:
 def _run(path: str, params: Mapping[str, str], fixed: Mapping[str, str], **values: Any) -> RunResult:
     """One run. Relative paths of sinks are in a directory that is deleted after it."""
     texts = {**fixed, **{name: str(value) for name, value in values.items() if name == "seed" or _is_setting(name)}}
-    parallelism = texts.pop("parallelism", None)
-    max_parallelism = texts.pop("max_parallelism", None)
     named = {**params, **{name: value for name, value in values.items() if name != "seed" and not _is_setting(name)}}
-    loaded = load_job(
-        path, named, None if parallelism is None else read_setting("parallelism", parallelism),
-        None if max_parallelism is None else read_setting("max_parallelism", max_parallelism),
-    )  # fmt: skip
-    settings: dict[str, Any] = {name: _value(name, text) for name, text in texts.items()}
+    job = built(path, named, texts)
     with tempfile.TemporaryDirectory() as directory:
-        return loaded.job.run(**settings, output_dir=os.path.join(directory, "out"))
+        return job.run(**settings_of_run(texts), output_dir=os.path.join(directory, "out"))
+
+
+_OF_THE_JOB = ("parallelism", "max_parallelism")
+
+
+def built(path: str, params: Mapping[str, str], texts: Mapping[str, str]) -> Job:
+    """The job of a file, with those of the settings that decide how it is built."""
+    numbers = [read_setting(name, texts[name]) if name in texts else None for name in _OF_THE_JOB]
+    return load_job(path, params, *numbers).job
+
+
+def settings_of_run(texts: Mapping[str, str]) -> dict[str, Any]:
+    """The other settings as ``Job.run`` takes them."""
+    found: dict[str, Any] = {}
+    # A setting comes before its values for single tasks: service=…, service.count=….
+    for name, text in sorted(texts.items()):
+        one, task = find_setting(name)
+        if task is not None:
+            found[one.name] = {**found.get(one.name, {}), task: read_setting(name, text)}
+        elif name not in _OF_THE_JOB:
+            found[name] = _value(name, text)
+    return found
 
 
 def _value(name: str, text: str) -> Any:
-    """The value of a setting as ``Job.run`` takes it: a time stays a text."""
+    """A time stays a text."""
     one, _ = find_setting(name)
     if one.name in JobSettings.__dataclass_fields__ and one.name != "preset":
-        raise ConfigurationError(f"--grid {name}: a sweep keeps checkpoints in memory; leave it out")
+        raise ConfigurationError(f"{name}: a study keeps checkpoints in memory; leave it out")
     return text if one.kind is DURATION and text != one.about.none_text else read_setting(name, text)

@@ -43,6 +43,17 @@ def test_a_grid_of_parameters_is_swept(weir: Weir) -> None:
     assert not (weir.directory / "out").exists(), "the output of the runs is gone"
 
 
+def test_settings_of_single_tasks_are_swept(weir: Weir) -> None:
+    """Beside those of all: a straggler of a grid, and the service time of one operator."""
+    given = ("--set", "service.sum=10us", "--set", "cost.stragglers=numbers=1", "--set", "cost.stragglers.sum=2")
+    rows = swept(weir, *given, "--grid", "service.out=0s,30us", "--json").json()
+
+    slower = [row["makespan_ns"] for row in rows]
+    assert [row["service.out"] for row in rows] == ["0s", "30us"]
+    assert slower[0] > 40 * 20_000, "40 records, each twice 10 us"
+    assert slower[1] > 40 * 80_000
+
+
 def test_results_are_kept_and_reported(weir: Weir) -> None:
     """A second sweep makes only the runs that the file lacks; the report shows them all, and draws them."""
     pytest.importorskip("matplotlib")
@@ -90,7 +101,7 @@ def test_a_run_that_fails_is_a_row(weir: Weir) -> None:
         (("--grid", "seed=1,2"), "--grid seed is what --seeds counts"),
         (("--grid", "batch_size=1,2"), "--grid batch_size is given as one value, too"),
         (("--grid", "recods=1"), "job() has no parameter 'recods'"),
-        (("--grid", "storage=a"), "--grid storage: a sweep keeps checkpoints in memory"),
+        (("--grid", "storage=a"), "storage: a study keeps checkpoints in memory; leave it out"),
         (("--grid", "mode=algned"), "every case failed; correct the first one: mode='algned', seed=0"),
         (("--metric", "makspan_ns"), "no measure 'makspan_ns'; did you mean 'makespan_ns'"),
         (("--out", "results.csv"), "results.csv: the name of a results file ends with .parquet or .jsonl"),
