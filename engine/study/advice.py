@@ -77,7 +77,7 @@ def advise(
     cost_ns = checkpoint_cost_ns(run, calm, mtbf_ns, is_paced=is_paced)
     period_ns = best_period(cost_ns, mtbf_ns)
     check_length(calm.makespan_ns, mtbf_ns, period_ns)
-    recovery_ns = recovery_cost_ns(run, calm.makespan_ns, rounded(period_ns), target)
+    recovery_ns = recovery_cost_ns(run, calm.makespan_ns, mtbf_ns, rounded(period_ns), target)
 
     def study(checkpoint_interval_ns: int, seed: int) -> dict[str, Any]:
         result = run(
@@ -208,7 +208,7 @@ class Advice:
             parts += [f"tasks for {self.rate}, by true rates", str(self.rescaling)]
             for row in self.rescaling:
                 if row["proposed"] > row["max_parallelism"]:
-                    parts.append(f"{row['operator']} needs a max_parallelism of {row['proposed']} or more")
+                    parts.append(f"{row['vertex']} needs a max_parallelism of {row['proposed']} or more")
         return "\n".join(parts)
 
     def report(self) -> dict[str, Any]:

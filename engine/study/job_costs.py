@@ -73,12 +73,16 @@ def checkpoint_cost_ns(run: Run, calm: RunResult, mtbf_ns: int, *, is_paced: boo
             "  fix: say what checkpoints cost: set cost.sync, the time in which a task does nothing else. Times of"
             " storage only delay the end of a checkpoint"
         )
+    _check_bearable("a checkpoint", cost_ns, mtbf_ns)
+    return cost_ns
+
+
+def _check_bearable(what: str, cost_ns: float, mtbf_ns: int) -> None:
     if cost_ns > mtbf_ns:
         raise ConfigurationError(
-            f"a checkpoint costs the job {format_ns(cost_ns)}, more than the {format_ns(mtbf_ns)} between two failures:"
-            " it hardly gets on with any interval\n  fix: make checkpoints cheaper, or give a longer mtbf"
+            f"{what} costs the job {format_ns(cost_ns)}, more than the {format_ns(mtbf_ns)} between two failures:"
+            f" it hardly gets on with any interval\n  fix: make {what} cheaper, or give a longer mtbf"
         )
-    return cost_ns
 
 
 def _mean_pause_ns(result: RunResult) -> float:
@@ -91,9 +95,11 @@ def _mean_pause_ns(result: RunResult) -> float:
     return fsum(pauses) / len(pauses)
 
 
-def recovery_cost_ns(run: Run, makespan_ns: int, period_ns: int, target: str) -> int:
+def recovery_cost_ns(run: Run, makespan_ns: int, mtbf_ns: int, period_ns: int, target: str) -> int:
     """How long one recovery takes, from the failure until the tasks have read their state: the first one of a run in
-    which ``target`` fails."""
+    which ``target`` fails. Raises :class:`ConfigurationError` when it is longer than the time between two failures."""
     failure = Failures(Constant(makespan_ns * 3 // 5), target, during_recovery=False)
     result = run(checkpoint_interval=duration_text(period_ns), failures=failure)
-    return next((time_ns for time_ns in result.recoveries["recovery_ns"] if time_ns is not None), 0)
+    cost_ns: int = next((time_ns for time_ns in result.recoveries["recovery_ns"] if time_ns is not None), 0)
+    _check_bearable("a recovery", cost_ns, mtbf_ns)
+    return cost_ns

@@ -1,4 +1,4 @@
-"""How many tasks does each operator need, and how much state moves when their number changes?"""
+"""How many tasks does each vertex need, and how much state moves when their number changes?"""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from state_backends.base import operator_index_for_key_group
 
 
 def rescaling(result: RunResult, rate: str) -> ResultTable:
-    """The number of tasks with which each operator handles ``rate``, such as ``"900/s"``: the records of all sources
-    together.
+    """The number of tasks with which each vertex (operators in one chain) handles ``rate``, such as ``"900/s"``: the
+    records of all sources together.
 
-    The rule of DS2: tasks = load / true rate, rounded up. The load of an operator is its part of the records in this
-    run; the true rate of a task is its records per second in which it works, not counting the time in which it waits
+    The rule of DS2: tasks = load / true rate, rounded up. The load of a vertex is its part of the records in this run;
+    the true rate of a task is its records per second in which it works, not counting the time in which it waits
     for input or for room in an output (V. Kalavri et al.: Three steps is all you need, OSDI 2018). If the time for a
     record depends on the number of tasks, repeat it with a run at the proposed numbers; three steps are enough.
 
-    ``moved_share`` is the part of an operator's keyed state that another task has after stopping the job and starting
+    ``moved_share`` is the part of the keyed state that another task has after stopping the job and starting
     it with these numbers; ``None`` = it has no keyed state, or fewer key groups (``max_parallelism``) than tasks are
-    needed. An operator whose records take no time keeps its number, and has no rate.
+    needed. A vertex whose records take no time keeps its number, and has no rate.
 
     Raises :class:`ConfigurationError` for what is no rate, and for a run that read nothing.
     """
@@ -33,12 +33,12 @@ def rescaling(result: RunResult, rate: str) -> ResultTable:
         tasks = [task for task in result.execution.tasks if task.vertex == vertex.name]
         records, busy_ns = sum(task.total_records_in for task in tasks), sum(task.times.busy_ns for task in tasks)
         before, groups = vertex.parallelism, vertex.max_parallelism
-        # Load and true rate have the operator's own records in common. A fraction: 3.0 tasks are three, not four.
+        # Load and true rate have the vertex's own records in common. A fraction: 3.0 tasks are three, not four.
         after = max(1, ceil(per_ns * busy_ns / result.source_records)) if busy_ns else before
         is_keyed = any(operator.keyed for operator in vertex.operators)
         moved = moved_share(before, after, groups) if is_keyed and after <= groups else None
         rows.append((vertex.name, before, records / busy_ns * 1e9 if busy_ns else None, after, groups, moved))
-    columns = ("operator", "parallelism", "true_rate_per_s", "proposed", "max_parallelism", "moved_share")
+    columns = ("vertex", "parallelism", "true_rate_per_s", "proposed", "max_parallelism", "moved_share")
     return ResultTable("rescaling", columns, rows)
 
 

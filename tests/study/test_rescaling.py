@@ -24,10 +24,10 @@ def test_tasks_are_for_the_rate() -> None:
     from one task to three: all but the first third."""
     table = rescaling(totals(), "250000/s")
 
-    assert {row["operator"]: (row["parallelism"], row["true_rate_per_s"], row["proposed"]) for row in table} == {
+    assert {row["vertex"]: (row["parallelism"], row["true_rate_per_s"], row["proposed"]) for row in table} == {
         "numbers": (1, 1e6, 1), "sum": (1, 1e5, 3), "third": (1, pytest.approx(1e6 / 3), 1), "end": (1, None, 1),
     }  # fmt: skip
-    moved = {row["operator"]: row["moved_share"] for row in table}
+    moved = {row["vertex"]: row["moved_share"] for row in table}
     assert moved == {"numbers": None, "sum": moved_share(1, 3, 128), "third": None, "end": None}
 
 

@@ -27,7 +27,7 @@ def proposed(parallelism: Mapping[str, int], costs: Costs, records: int) -> dict
     stream.sink(CountingSink(), name="store", parallelism=parallelism["store"])
     service = {name: Constant(round(1_000 * costs(name, count))) for name, count in parallelism.items()}
     table = rescaling(job.run(mode="none", service=service, latency=False), f"{RATE}/s")
-    return {row["operator"]: row["proposed"] for row in table if row["operator"] in parallelism}
+    return {row["vertex"]: row["proposed"] for row in table if row["vertex"] in parallelism}
 
 
 def steps_until_stable(costs: Costs, records: int) -> tuple[int, dict[str, int]]:

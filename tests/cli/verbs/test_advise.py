@@ -6,11 +6,11 @@ import pytest
 
 from tests.cli.conftest import Answer, Weir
 
-COSTS = ("--set", "cost.source_record=1ms", "--set", "cost.sync=2ms")
+COSTS = ("--set", "cost.source_record=1ms", "--set", "cost.sync=1ms")
 
 
 def advised(weir: Weir, *arguments: str) -> Answer:
-    return weir("advise", "sums.py", "--mtbf", "50ms", "--seeds", "2", *arguments)
+    return weir("advise", "sums.py", "--mtbf", "20ms", "--seeds", "2", "--param", "records=80", *arguments)
 
 
 def test_the_job_is_measured_and_simulated(weir: Weir) -> None:
@@ -18,10 +18,10 @@ def test_the_job_is_measured_and_simulated(weir: Weir) -> None:
     answer = advised(weir, *COSTS, "--rate", "1500/s", "--out", "advice.jsonl")
 
     assert answer.exit_code == 0, answer.stderr
-    assert "advice for job sums, a task fails each 50ms" in answer.stderr
+    assert "advice for job sums, a task fails each 20ms" in answer.stderr
     assert answer.last_line == "Next: weir report advice.jsonl"
     costs, *lines = answer.stdout.splitlines()
-    assert costs == "without failures the job takes 202ms; a checkpoint costs it 2ms, a recovery takes 10ms"
+    assert costs == "without failures the job takes 82ms; a checkpoint costs it 1ms, a recovery takes 10ms"
     assert [line.split()[0] for line in lines[:4]] == ["formula", "Young", "Daly", "exact"]
     assert lines[4].startswith("makespan: mean and 95 % confidence interval; each seed has the same failures")
     assert lines[5].split() == [
@@ -32,7 +32,7 @@ def test_the_job_is_measured_and_simulated(weir: Weir) -> None:
     assert lines[14] == "tasks for 1500/s, by true rates"
     assert lines[16].split()[:4] == ["numbers", "->", "map", "1"]
     assert not (weir.directory / "out").exists(), "the output of the runs is gone"
-    assert advised(weir, *COSTS, "--out", "advice.jsonl", "--param", "records=210").exit_code != 0, "another study"
+    assert advised(weir, *COSTS, "--out", "advice.jsonl", "--set", "batch_size=2").exit_code != 0, "another study"
 
 
 def test_all_of_it_is_told_as_json(weir: Weir) -> None:
@@ -41,7 +41,7 @@ def test_all_of_it_is_told_as_json(weir: Weir) -> None:
     answer = advised(weir, *COSTS, "--target", "host", "--json", "--plot", "advice.svg")
 
     found = answer.json()
-    assert (found["target"], found["checkpoint_ns"], found["measure"]) == ("host", 2_000_000, "makespan_ns")
+    assert (found["target"], found["checkpoint_ns"], found["measure"]) == ("host", 1_000_000, "makespan_ns")
     assert [row["formula"] for row in found["formulas"]] == ["Young", "Daly", "exact"]
     assert found["best_interval_ns"] in [row["checkpoint_interval_ns"] for row in found["means"]]
     assert found["rescaling"] == []
@@ -62,7 +62,7 @@ def test_runs_that_fail_are_told(weir: Weir) -> None:
     [
         (("--mtbf", "6"), "mtbf '6' is not a time"),
         (("--mtbf", "0h"), "mtbf is 0h; it must be above 0"),
-        (("--mtbf", "6h"), "the job takes 202ms of virtual time, too short for a failure each 6h"),
+        (("--mtbf", "6h"), "the job takes 82ms of virtual time, too short for a failure each 6h"),
         (("--target", "hosts"), "--target: 'hosts' is none of task, host, job manager, storage; did you mean 'host'?"),
         (("--target", "storage"), "target is storage: its failures lose checkpoints and no work"),
         (("--seeds", "1"), "--seeds: 1 is too small; the least is 2"),
