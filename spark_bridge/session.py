@@ -39,7 +39,8 @@ class SessionSettings:
             costs a task, and batches here are small.
         app_name: shown in Spark's own tools.
         short_lived: for a session of a minute or two: Java uses its quick compiler only, and collects garbage in one
-            thread. Start and first batches take about half the CPU time; long loops over many rows take more.
+            thread. Start and first batches take about half the CPU time; long loops over many rows take more. Settings
+            that differ in nothing else are the same.
         extra: further Spark properties; they override all of the above.
     """
 
@@ -47,7 +48,7 @@ class SessionSettings:
     driver_memory: str = "2g"
     shuffle_partitions: int = 2
     app_name: str = "weir"
-    short_lived: bool = False
+    short_lived: bool = field(default=False, compare=False)
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

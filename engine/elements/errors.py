@@ -143,6 +143,10 @@ class DataLossError(WeirError):
     exit_code = 21
 
 
+class WorkerError(WeirError):
+    """A worker process died, or its work raised an error: not one of the runs, whose errors are their results."""
+
+
 class AcknowledgementError(WeirError):
     """A function has settled a record twice, anchored a record to one that is settled, or settled something else. It
     would do so again after a restart."""

@@ -6,13 +6,15 @@ dies takes only its own row with it.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
+from threading import Thread
 from typing import Any, TypeVar
 
 from engine.elements.errors import OverloadError
@@ -69,6 +71,9 @@ def each_in_its_process(
 def _work(work: Callable[[Any], Any], case: Any, connection: Connection[Any, Any]) -> None:
     # The parent handles Ctrl-C, and ends the cases.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+    # The parent's garbage is the parent's: a connection that is collected here would say so to its other end.
+    gc.freeze()
     # The mixed output of several cases is unreadable.
     sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open as long as the process is
     try:
@@ -77,3 +82,11 @@ def _work(work: Callable[[Any], Any], case: Any, connection: Connection[Any, Any
         status = OVERLOADED if isinstance(error.__cause__ or error, OverloadError) else FAILED
         outcome = None, (status, f"{type(error).__name__}: {error}")
     connection.send(outcome)
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed ends no case; Spark kills its workers."""
+    parent = parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)

@@ -6,14 +6,18 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
+from functools import partial
 from hashlib import blake2b
 from importlib import import_module
+from itertools import chain
 from textwrap import dedent
 from typing import Any
 
 from engine import __version__
 from engine.elements.errors import ConfigurationError, check_whole
+from engine.runtime.config import SparkCluster, parse_where
+from engine.study.case_executors import on_executors
 from engine.study.case_grid import RESERVED, checked, describe, grid, key_of, plain
 from engine.study.case_processes import FAILED, Outcome, each_in_its_process
 from engine.study.row_measures import measures_of
@@ -29,6 +33,7 @@ def sweep(
     *,
     cases: Sequence[Mapping[str, Any]] | None = None,
     jobs: int = 1,
+    on: str | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     identity: StudyIdentity | None = None,
@@ -41,6 +46,8 @@ def sweep(
     ``values``    the arguments, each with one value or several; all combinations are cases: ``seed=range(20)``;
     ``cases``     the cases as dicts, instead of ``values``;
     ``jobs``      cases that run at the same time, each in a process of its own;
+    ``on``        ``spark`` or ``spark=MASTER``: executors run the cases instead, as many at the same time as they have
+                  cores; the rows are the same;
     ``out``       a file, ``.parquet`` or ``.jsonl``. Rows are written as cases end; cases with a row do not run again;
     ``progress``  is called with the number of cases that have ended, the number of all, and the row;
     ``identity``  tells this study from others, instead of its name and its program text.
@@ -49,9 +56,11 @@ def sweep(
     more arrivals than the job can handle a row with ``overloaded``.
 
     Raises :class:`ConfigurationError` for cases that cannot be run, and for a study whose result changes from run to
-    run, and :class:`StorageError` when ``out`` holds results of another study or version.
+    run, and :class:`StorageError` when ``out`` holds results of another study or version. With ``on``, also
+    :class:`JobFileError` when the study cannot be sent to executors, and errors of :mod:`spark_bridge.errors`.
     """
     check_whole("jobs", jobs)
+    cluster = _cluster(on, jobs)
     if cases is not None and values:
         raise ConfigurationError(f"sweep: both cases and values of {', '.join(values)} are given; leave one out")
     everything = grid(values) if cases is None else checked(cases)
@@ -65,17 +74,36 @@ def sweep(
         rows = {key_of({name: row[name] for name in identity.arguments}): row for row in known}
         left = [case for case in everything if key_of(case) not in rows]
         done = len(everything) - len(left)
-        for case, outcome in _outcomes(study, left, jobs):
-            row = rows[key_of(case)] = _row(case, *outcome)
-            done += 1
-            if file is not None:
-                file.add(row)
-            if progress is not None:
-                progress(done, len(everything), row)
+        # Closed at once when the sweep ends early: its tasks would run on.
+        with closing(_outcomes(study, left, jobs, cluster)) as outcomes:
+            for case, outcome in outcomes:
+                row = rows[key_of(case)] = _row(case, *outcome)
+                done += 1
+                if file is not None:
+                    file.add(row)
+                if progress is not None:
+                    progress(done, len(everything), row)
         if file is not None:
             file.finish(_in_order(everything, rows))
     found = _in_order(everything, rows)[: len(everything)]
     return StudyTable(identity.study, tuple(everything[0]), found, lambda number: study(**everything[number]))
+
+
+def _cluster(on: object, jobs: int) -> SparkCluster | None:
+    """Where the cases run, ``None`` = here. Raises what is wrong with it, as far as this machine can tell."""
+    if on is not None and not isinstance(on, str):
+        raise ConfigurationError(f"sweep: on is {on!r} of type {type(on).__name__}; write on='spark'")
+    cluster = parse_where(on)
+    if cluster is not None:
+        if jobs != 1:
+            raise ConfigurationError(
+                f"sweep: jobs={jobs} and on={on!r} exclude each other: on Spark all cores of executors run cases; leave"
+                " one of them out"
+            )
+        from spark_bridge.pipeline import check_installed
+
+        check_installed()
+    return cluster
 
 
 def _in_order(cases: Sequence[Mapping[str, Any]], rows: Mapping[str, Row]) -> list[Row]:
@@ -100,27 +128,41 @@ def _check_signature(study: Study, case: Mapping[str, Any]) -> None:
         ) from None
 
 
-def _outcomes(study: Study, cases: Sequence[dict[str, Any]], jobs: int) -> Iterator[tuple[dict[str, Any], Outcome]]:
+def _outcomes(
+    study: Study, cases: Sequence[dict[str, Any]], jobs: int, cluster: SparkCluster | None
+) -> Iterator[tuple[dict[str, Any], Outcome]]:
     """The outcome of each case, as they end. The first one runs twice: a study whose result is decided by something
-    else than its arguments, such as the clock, is refused."""
-
-    def run(case: Mapping[str, Any]) -> Any:
-        return measures_of(study(**case), (*case, *RESERVED))
-
+    else than its arguments, such as the clock, is refused. With executors it runs once here and once there."""
     if not cases:
         return
-    (_, one), (_, other) = each_in_its_process(run, [cases[0], cases[0]], jobs)
-    if json.dumps(one) != json.dumps(other):
-        first, second = ((outcome[0] or {"error": outcome[1]}) for outcome in (one, other))
-        name = next(name for name in {**first, **second} if json.dumps(first.get(name)) != json.dumps(second.get(name)))
-        raise ConfigurationError(
-            f"sweep: study {name_of(study)!r} is not determined by its arguments: run twice with {describe(cases[0])},"
-            f" it gave {name} = {first.get(name)!r} and {second.get(name)!r}; hand what it draws or reads from outside"
-            " to it as an argument, such as a seed"
-        )
-    yield cases[0], one
-    for number, outcome in each_in_its_process(run, cases[1:], jobs):
-        yield cases[number + 1], outcome
+    run, first = partial(_measured, study), cases[:1]
+    here = partial(each_in_its_process, run, jobs=jobs)
+    with nullcontext(here) if cluster is None else on_executors(run, cluster) as each:
+        (_, one), (_, other) = each(first * 2) if cluster is None else chain(here(first), each(first))
+        if json.dumps(one) != json.dumps(other):
+            raise _not_determined(study, first[0], one, other, cluster)
+        yield first[0], one
+        for number, outcome in each(cases[1:]):
+            yield cases[number + 1], outcome
+
+
+def _measured(study: Study, case: Mapping[str, Any]) -> Any:
+    return measures_of(study(**case), (*case, *RESERVED))
+
+
+def _not_determined(
+    study: Study, case: Mapping[str, Any], one: Outcome, other: Outcome, cluster: SparkCluster | None
+) -> ConfigurationError:
+    first, second = ((outcome[0] or {"error": outcome[1]}) for outcome in (one, other))
+    name = next(name for name in {**first, **second} if json.dumps(first.get(name)) != json.dumps(second.get(name)))
+    where, there = "", ""
+    if cluster is not None:
+        where, there = ", here and on an executor", ", and put the files that it reads where executors find them, too"
+    return ConfigurationError(
+        f"sweep: study {name_of(study)!r} is not determined by its arguments: run twice with {describe(case)}{where},"
+        f" it gave {name} = {first.get(name)!r} and {second.get(name)!r}; hand what it draws or reads from outside to"
+        f" it as an argument, such as a seed{there}"
+    )
 
 
 def name_of(study: Study) -> str:

@@ -22,6 +22,7 @@ from engine.cli.runs.on_spark import (
     explain_on_spark as explain_on_spark,
     on_option as on_option,
     search_on_spark as search_on_spark,
+    spread_option as spread_option,
 )
 from engine.cli.runs.results_file import results_file as results_file
 from engine.cli.runs.run_storage import (

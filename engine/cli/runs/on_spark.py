@@ -30,6 +30,12 @@ def on_option(command: CommandT) -> CommandT:
     return click.option("--on", "on", metavar="spark[=MASTER]", help=text)(command)
 
 
+def spread_option(command: CommandT) -> CommandT:
+    """The option ``--on`` of verbs that make many runs in the simulator."""
+    text = "Have executors make the runs, on two local cores or the Spark cluster with this URL."
+    return click.option("--on", "on", metavar="spark[=MASTER]", help=text)(command)
+
+
 def check_where(where: SparkCluster | None, storage: str | None, only_simulated: Sequence[tuple[str, object]]) -> None:
     """Raises :class:`ConfigurationError` when a run on Spark lacks a place for its checkpoints, or is asked for what
     only a simulation can do. ``only_simulated``: names of such options, with their values."""
@@ -120,7 +126,7 @@ def check_search(where: SparkCluster | None, only_here: Sequence[tuple[str, obje
 
 def search_on_spark(where: SparkCluster) -> tuple[int, Hire[Chunk]]:
     """How many cores executors have, and what has these make the runs of a search. Starts the session."""
-    from spark_bridge.search_pool import SparkPool, search_session
+    from spark_bridge.executor_pool import ExecutorPool, pool_session
 
-    session = search_session(where.master)
-    return session.sparkContext.defaultParallelism, lambda _jobs, make: SparkPool(session, make)
+    session = pool_session(where.master)
+    return session.sparkContext.defaultParallelism, lambda _jobs, make: ExecutorPool(session, make)

@@ -25,7 +25,12 @@ from engine.cli.settings.given_settings import (
     preset_option as preset_option,
     setting_options as setting_options,
 )
-from engine.cli.settings.job_file import LoadedJob as LoadedJob, load_builder as load_builder, load_job as load_job
+from engine.cli.settings.job_file import (
+    LoadedJob as LoadedJob,
+    load_builder as load_builder,
+    load_job as load_job,
+    load_maker as load_maker,
+)
 from engine.cli.settings.places import absolute as absolute, is_url as is_url, place as place
 from engine.cli.settings.run_options import (
     STATE_SETTINGS as STATE_SETTINGS,

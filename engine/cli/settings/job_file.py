@@ -75,6 +75,29 @@ def load_job(
         return LoadedJob(job, absolute, dict(params), content, getattr(module, "SCENARIO", {}))
 
 
+def load_maker(path: str) -> tuple[Callable[..., Job], bytes]:
+    """Load a job file once, for many runs of its job, here and on executors: the function travels without the file.
+    ``make(params, parallelism=None, max_parallelism=None)`` builds the job as :func:`load_job` does. Also returns the
+    content of the file.
+
+    Raises what :func:`load_job` raises, and so does the function.
+    """
+    from engine.graph.job import Job, parallelism_override
+
+    absolute = _absolute(path)
+    module, content = _load(absolute)
+
+    def make(params: Mapping[str, str], parallelism: int | None = None, max_parallelism: int | None = None) -> Job:
+        with parallelism_override(parallelism, max_parallelism):
+            loaded = module
+            if isinstance(getattr(module, "job", None), Job) and (parallelism, max_parallelism) != (None, None):
+                # A job that is a variable gets them only while its file is loaded.
+                loaded, _ = _load(absolute)
+            return _build(loaded, absolute, params, parallelism)
+
+    return make, content
+
+
 def load_builder(
     path: str, params: Mapping[str, str], check: Callable[[bytes], None] | None = None
 ) -> tuple[Callable[[int | None], Job], LoadedJob]:

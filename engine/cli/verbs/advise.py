@@ -8,7 +8,7 @@ from functools import partial
 import click
 
 import engine
-from engine.cli.settings import given_settings, load_job, parse_params, preset_option, setting_options
+from engine.cli.settings import given_settings, load_maker, parse_params, preset_option, setting_options
 from engine.cli.shell import AtLeast, OneOf
 from engine.cli.text import error_console, job_output_dropped, say
 from engine.cli.verbs.report import check_plot
@@ -67,12 +67,13 @@ def command(
     given = given_settings(definitions, config_file, preset)
     texts, named = {name: str(value) for name, value in given.values.items()}, parse_params(params)
     with job_output_dropped():
-        loaded = load_job(job_file, named)
-        say(console, f"weir {engine.__version__}: advice for job {loaded.job.name}, a {target} fails each {mtbf}")
+        make, content = load_maker(job_file)
+        name = make(named).name
+        say(console, f"weir {engine.__version__}: advice for job {name}, a {target} fails each {mtbf}")
         advice = advise(
-            partial(built, loaded.path, named, texts), mtbf=mtbf, target=target, rate=rate, seeds=seeds, jobs=jobs,
+            partial(built, make, named, texts), mtbf=mtbf, target=target, rate=rate, seeds=seeds, jobs=jobs,
             out=out, progress=failures_told(console, ARGUMENTS),
-            identity=identity_of_job(loaded, (texts, named, mtbf, target), ARGUMENTS), **settings_of_run(texts),
+            identity=identity_of_job(name, content, (texts, named, mtbf, target), ARGUMENTS), **settings_of_run(texts),
         )  # fmt: skip
     click.echo(json.dumps(advice.report(), indent=2) if as_json else str(advice))
     if plot is not None:

@@ -15,7 +15,15 @@ import click
 
 import engine
 from engine.cli.cases import load_subject, load_subject_and_scenario, write_case_page, write_token
-from engine.cli.runs import check_search, failure_directory, report_json, results_file, search_on_spark, write_text
+from engine.cli.runs import (
+    check_search,
+    failure_directory,
+    report_json,
+    results_file,
+    search_on_spark,
+    spread_option,
+    write_text,
+)
 from engine.cli.settings import given_settings, html_option, modes as mode_names, parse_params, setting_options
 from engine.cli.shell import AtLeast, OneOf
 from engine.cli.text import (
@@ -63,12 +71,7 @@ TMPFS = "/dev/shm"
 @click.option("--runs", type=AtLeast(1), help=f"Runs to make. [default: {DEFAULT_RUNS}, without --time]")
 @click.option("--time", "duration", metavar="TIME", help="Stop after this long by the wall clock, e.g. 90s or 10m.")
 @click.option("--jobs", type=AtLeast(1), help="Processes that make runs. [default: 1]")
-@click.option(
-    "--on",
-    "on",
-    metavar="spark[=MASTER]",
-    help="Have executors make the runs, on two local cores or the Spark cluster with this URL.",
-)
+@spread_option
 @click.option(
     "--mode",
     "modes",

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import engine
-from engine.cli.settings import given_settings, load_job, parse_params, preset_option, setting_options
+from engine.cli.runs import spread_option
+from engine.cli.settings import given_settings, load_maker, parse_params, preset_option, setting_options
 from engine.cli.shell import AtLeast
 from engine.cli.text import error_console, job_output_dropped, say
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, ConfigurationError
@@ -23,7 +24,6 @@ from engine.runtime.config import JobSettings, find_setting, read_setting
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from engine.cli.settings import LoadedJob
     from engine.graph.job import Job
     from engine.report import RunResult
     from engine.study import StudyIdentity, StudyTable
@@ -37,6 +37,7 @@ was interrupted goes on from there. weir report shows the file.
 Examples:
   weir sweep wordcount.py --grid checkpoint_interval=1ms,10ms --grid mode=aligned,unaligned --seeds 20
   weir sweep wordcount.py --grid records=1000,10000 --metric end_to_end_p99 --jobs 2 --out results.parquet
+  weir sweep wordcount.py --seeds 10000 --on spark=spark://host:7077 --out results.parquet
 """
 
 
@@ -47,6 +48,7 @@ Examples:
 )
 @click.option("--seeds", type=AtLeast(1), default=1, show_default=True, help="Seeds of each combination: 0, 1, …")
 @click.option("--jobs", type=AtLeast(1), default=1, show_default=True, help="Runs at the same time.")
+@spread_option
 @click.option(
     "--metric", "metrics", multiple=True, help="What to show the mean of. Repeatable. [default: makespan]"
 )
@@ -60,6 +62,7 @@ def command(
     grids: tuple[str, ...],
     seeds: int,
     jobs: int,
+    on: str | None,
     metrics: tuple[str, ...],
     definitions: tuple[str, ...],
     config_file: str | None,
@@ -80,16 +83,16 @@ def command(
     with job_output_dropped():
         # The values of a grid may be parameters that job() needs.
         first = {name: texts[0] for name, texts in values.items() if not _is_setting(name)}
-        loaded = load_job(job_file, {**named, **first})
-    path = loaded.path
-    identity = identity_of_job(loaded, (fixed, named), (*values, "seed"))
+        make, content = load_maker(job_file)
+        name = make({**named, **first}).name
+    identity = identity_of_job(name, content, (fixed, named), (*values, "seed"))
     runs = seeds
     for texts in values.values():
         runs *= len(texts)
-    say(console, f"weir {engine.__version__}: sweep of job {loaded.job.name}, {runs} runs")
+    say(console, f"weir {engine.__version__}: sweep of job {name}, {runs} runs")
     table = sweep(
-        partial(_run, path, named, fixed), jobs=jobs, out=out, progress=failures_told(console, identity.arguments),
-        identity=identity, cases=_cases(values, seeds),
+        partial(_run, make, named, fixed), jobs=jobs, on=on, out=out,
+        progress=failures_told(console, identity.arguments), identity=identity, cases=_cases(values, seeds),
     )  # fmt: skip
     if as_json:
         click.echo(json.dumps(list(table), indent=2))
@@ -100,12 +103,12 @@ def command(
     return EXIT_UNKNOWN if table.failed else EXIT_VALID
 
 
-def identity_of_job(loaded: LoadedJob, asked: object, arguments: Sequence[str]) -> StudyIdentity:
-    """Of a study of a job file, with what else decides its rows."""
+def identity_of_job(name: str, content: bytes, asked: object, arguments: Sequence[str]) -> StudyIdentity:
+    """Of a study of the job of a file with this content; ``asked``: what else decides its rows."""
     from engine.study import StudyIdentity
 
-    digest = blake2b(loaded.content + json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
-    return StudyIdentity(loaded.job.name, digest, engine.__version__, tuple(sorted(arguments)))
+    digest = blake2b(content + json.dumps(asked, sort_keys=True).encode(), digest_size=16).hexdigest()
+    return StudyIdentity(name, digest, engine.__version__, tuple(sorted(arguments)))
 
 
 def failures_told(console: Console, arguments: Sequence[str]) -> Callable[[int, int, Mapping[str, Any]], None]:
@@ -153,11 +156,11 @@ def _is_setting(name: str) -> bool:
     return True
 
 
-def _run(path: str, params: Mapping[str, str], fixed: Mapping[str, str], **values: Any) -> RunResult:
+def _run(make: Callable[..., Job], params: Mapping[str, str], fixed: Mapping[str, str], **values: Any) -> RunResult:
     """One run. Relative paths of sinks are in a directory that is deleted after it."""
     texts = {**fixed, **{name: str(value) for name, value in values.items() if name == "seed" or _is_setting(name)}}
     named = {**params, **{name: value for name, value in values.items() if name != "seed" and not _is_setting(name)}}
-    job = built(path, named, texts)
+    job = built(make, named, texts)
     with tempfile.TemporaryDirectory() as directory:
         return job.run(**settings_of_run(texts), output_dir=os.path.join(directory, "out"))
 
@@ -165,10 +168,10 @@ def _run(path: str, params: Mapping[str, str], fixed: Mapping[str, str], **value
 _OF_THE_JOB = ("parallelism", "max_parallelism")
 
 
-def built(path: str, params: Mapping[str, str], texts: Mapping[str, str]) -> Job:
-    """The job of a file, with those of the settings that decide how it is built."""
+def built(make: Callable[..., Job], params: Mapping[str, str], texts: Mapping[str, str]) -> Job:
+    """The job of a file, by ``load_maker``, with those of the settings that decide how it is built."""
     numbers = [read_setting(name, texts[name]) if name in texts else None for name in _OF_THE_JOB]
-    return load_job(path, params, *numbers).job
+    return make(params, *numbers)
 
 
 def settings_of_run(texts: Mapping[str, str]) -> dict[str, Any]:

@@ -26,4 +26,4 @@ from engine.explore.search.token import (
     job_fingerprint as job_fingerprint,
     parse_token as parse_token,
 )
-from engine.explore.search.workers import Hire as Hire, WorkerError as WorkerError
+from engine.explore.search.workers import Hire as Hire

@@ -17,17 +17,13 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-from engine.elements.errors import WeirError
+from engine.elements.errors import WorkerError
 
 ChunkT = TypeVar("ChunkT")
 ChunkT_co = TypeVar("ChunkT_co", covariant=True)
 
 _AHEAD = 2
 """Chunks per worker that are handed out before the oldest one has come back."""
-
-
-class WorkerError(WeirError):
-    """A worker process died, or its work raised an error."""
 
 
 class Workers(Protocol[ChunkT_co]):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.settings import load_job
+from engine.cli.settings import load_job, load_maker
 from engine.elements.errors import JobFileError, JobGraphError
 from engine.graph.job import Job
 
@@ -79,6 +79,18 @@ def test_parallelism_replaces_the_jobs_default(tmp_path: Path) -> None:
 
     asking = write(tmp_path, HEAD + "def job(parallelism=1):\n    return Job(f'p{parallelism + 1}')\n")
     assert load_job(asking, {}, parallelism=4).job.name == "p5"
+
+
+def test_a_file_is_loaded_once_for_many_jobs(tmp_path: Path) -> None:
+    """Each has its own parameters and parallelism, as if it were loaded anew; a variable gets it only so."""
+    path = write(tmp_path, HEAD + "def job(name):\n    return Job(name, parallelism=2)\n")
+    make, content = load_maker(path)
+    variable, _ = load_maker(write(tmp_path, HEAD + "job = Job('fixed', parallelism=2)\n"))
+    assert content == (HEAD + "def job(name):\n    return Job(name, parallelism=2)\n").encode()
+    assert [variable({}, *given).parallelism for given in ((), (4,))] == [2, 4]
+    os.unlink(path)
+    assert [make({"name": name}, *given).parallelism for name, given in (("a", ()), ("b", (4,)))] == [2, 4]
+    assert make({"name": "b"}, None, 8).max_parallelism == 8
 
 
 def test_default_parallelism_is_put_back_after_a_failure(tmp_path: Path) -> None:

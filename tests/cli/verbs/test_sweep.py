@@ -104,6 +104,8 @@ def test_a_run_that_fails_is_a_row(weir: Weir) -> None:
         (("--grid", "storage=a"), "storage: a study keeps checkpoints in memory; leave it out"),
         (("--grid", "mode=algned"), "every case failed; correct the first one: mode='algned', seed=0"),
         (("--metric", "makspan_ns"), "no measure 'makspan_ns'; did you mean 'makespan_ns'"),
+        (("--on", "spark", "--jobs", "2"), "jobs=2 and on='spark' exclude each other"),
+        (("--on", "sprak"), "'sprak' is no place to run a job"),
         (("--out", "results.csv"), "results.csv: the name of a results file ends with .parquet or .jsonl"),
     ],
 )

@@ -24,7 +24,7 @@ from engine.explore.search import (
     garbage_kept,
 )
 from engine.explore.search.coverage import CountSpread
-from engine.explore.search.workers import Pool, WorkerError
+from engine.explore.search.workers import Pool
 from tests.explore.subjects import counting_subject, failing_subject, order_dependent_subject
 from tests.mutants.mistakes.alignment import alignment_skipped
 
