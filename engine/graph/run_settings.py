@@ -63,6 +63,9 @@ class CostOptions(TypedDict, total=False):
     = none."""
     link_bytes_per_s: int | str | None
     """Bandwidth of a channel. ``None`` = unlimited."""
+    host_bytes_per_s: int | str | None
+    """Bandwidth of all channels together that leave a host, which has the subtasks of one index. ``None`` =
+    unlimited."""
     storage_latency: str
     """Time to begin a file in checkpoint storage. State of up to inline_state_bytes is in no file."""
     storage_bytes_per_s: int | str | None

@@ -17,7 +17,7 @@ Rules.
 6. The receiver may change the credit it grants (buffer debloating); the sender's side is held to the same proportion.
    A smaller grant drops nothing: there is no new credit until enough records have been taken.
 7. A link of limited bandwidth carries one element at a time. A priority event cuts the batch under transfer at the
-   record that is passing.
+   record that is passing. On a channel that leaves a host with a limited link it waits for that batch instead.
 """
 
 from __future__ import annotations
@@ -402,6 +402,7 @@ class Channel(OutputQueue):
             None if self.hook is None else self.hook.fingerprint(),
             None if self._slot is None else self._slot[0],
             None if self._transfer is None else (_plain(self._transfer[0]), now - self._transfer[1]),
+            None if self.host_link is None else max(0, self.host_link.free_ns - now),
             tuple(map(_plain, self.outgoing or ())),
             tuple(map(_plain, self.queue)),
         )

@@ -27,6 +27,7 @@ from engine.elements.batch import Batch
 from engine.elements.events import CheckpointBarrier, EndOfChannelState, Event, Watermark
 from engine.graph.plan import ChannelPlan
 from engine.observe.trace_events import EVERY_CHANNEL, CreditChanged, Departed, Instrument, RecordsCaptured, Send
+from engine.runtime.channels.host_link import HostLink
 from engine.runtime.config import CostModel
 from engine.runtime.kernel import Kernel, LinkHook
 
@@ -78,17 +79,21 @@ class ChannelSettings:
     """The event sent last, as the queue of a channel that holds nothing else: those of a broadcast share it."""
     delay: Callable[[], int] | None = None
     """Draws the ns of an element over the link beyond ``latency_ns``."""
+    host_link: HostLink | None = None
+    """Absent when the host's bandwidth is not limited."""
     arrivals: dict[int, int] = field(init=False, default_factory=dict)
     """With random delays: when the newest element of a channel arrives."""
     whole_capacity: int = field(init=False)
     """On both sides together. There may be a million channels: they share the number."""
+    is_limited: bool = field(init=False)
+    """Whether records may take time to pass a link, beyond its latency."""
     at_once: bool = field(init=False)
     """Whether an element arrives as it leaves."""
 
     def __post_init__(self) -> None:
         self.whole_capacity = self.capacity + self.output_capacity
-        takes_time = self.latency_ns or self.delay is not None or self.cost.link_bytes_per_s is not None
-        self.at_once = not takes_time and self.hook is None
+        self.is_limited = self.cost.link_bytes_per_s is not None or self.host_link is not None
+        self.at_once = not (self.latency_ns or self.delay or self.is_limited or self.hook)
 
     def delayed_ns(self, channel: int) -> int:
         """When an element arrives that leaves now. None overtakes the one ahead of it."""
@@ -177,6 +182,12 @@ class OutputQueue(ABC):
         if settings.delay is not None:
             return settings.delayed_ns(self.index)
         return settings.kernel.now_ns + settings.latency_ns
+
+    @property
+    def host_link(self) -> HostLink | None:
+        """The link of the sender's host; ``None`` when it is not limited, or the receiver is on the same host."""
+        plan = self.plan
+        return None if plan.sender_subtask == plan.receiver_subtask else self._settings.host_link
 
     @property
     def name(self) -> str:
@@ -400,14 +411,23 @@ class OutputQueue(ABC):
     # --- the link -------------------------------------------------------------------------------------------------
 
     def _depart(self, numbered: Numbered, records: int) -> None:
-        if records and self._settings.cost.link_bytes_per_s is not None:
-            self._direct = False
-            self._transfer = (numbered, self._settings.kernel.now_ns)
-            self._transfer_number += 1
-            over_ns = self._settings.kernel.now_ns + self._settings.cost.transfer_ns(records)
-            self._settings.kernel.schedule(over_ns, "transferred", self, self._transfer_number)
-        else:
+        over_ns = self._over_ns(records) if records and self._settings.is_limited else None
+        if over_ns is None:
             self._propagate(numbered)
+            return
+        self._direct = False
+        self._transfer = (numbered, self._settings.kernel.now_ns)
+        self._transfer_number += 1
+        self._settings.kernel.schedule(over_ns, "transferred", self, self._transfer_number)
+
+    def _over_ns(self, records: int) -> int | None:
+        """When so many records have passed that leave now; ``None``: nothing limits their link."""
+        settings, host_link = self._settings, self.host_link
+        now_ns = settings.kernel.now_ns
+        over_ns = now_ns + settings.cost.transfer_ns(records)
+        if host_link is not None:
+            return max(over_ns, host_link.pass_ns(now_ns, records))
+        return None if settings.cost.link_bytes_per_s is None else over_ns
 
     def _propagate(self, numbered: Numbered) -> None:
         settings = self._settings
@@ -445,7 +465,8 @@ class OutputQueue(ABC):
             self.pump()
 
     def _recall(self) -> Numbered | None:
-        if self._transfer is None:
+        if self._transfer is None or self.host_link is not None:
+            # What waits for the link of the host has left.
             return None
         (number, batch), started_ns = self._transfer
         self._transfer = None

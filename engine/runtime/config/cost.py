@@ -29,6 +29,10 @@ class CostModel:
         kind=LAW, none="none",
     )
     link_bytes_per_s: int | None = setting(None, "Bandwidth of a channel.", least=1, none="unlimited")
+    host_bytes_per_s: int | None = setting(
+        None, "Bandwidth of all channels together that leave a host, which has the subtasks of one index.", least=1,
+        none="unlimited",
+    )
     storage_latency_ns: int = setting(
         0, "Time to begin a file in checkpoint storage. State of up to inline_state_bytes is in no file.", least=0
     )
@@ -92,9 +96,14 @@ class CostModel:
 
     def transfer_ns(self, records: int) -> int:
         """Virtual ns that ``records`` occupy a channel."""
-        if self.link_bytes_per_s is None:
-            return 0
-        return records * self.record_bytes * 1_000_000_000 // self.link_bytes_per_s
+        return 0 if self.link_bytes_per_s is None else self._passing_ns(records, self.link_bytes_per_s)
+
+    def host_transfer_ns(self, records: int) -> int:
+        """Virtual ns that ``records`` occupy the link of a host."""
+        return 0 if self.host_bytes_per_s is None else self._passing_ns(records, self.host_bytes_per_s)
+
+    def _passing_ns(self, records: int, bytes_per_s: int) -> int:
+        return records * self.record_bytes * 1_000_000_000 // bytes_per_s
 
     def transferred_records(self, elapsed_ns: int) -> int:
         """How many records pass a channel of limited bandwidth in this time."""

@@ -34,6 +34,7 @@ from engine.graph.plan import ExecutionPlan
 from engine.observe.provenance import Provenance
 from engine.observe.trace_events import Instrument
 from engine.runtime.acking import AckingRun
+from engine.runtime.channels import links_of_hosts
 from engine.runtime.config import RunConfig
 from engine.runtime.job.checkpoint_driver import CheckpointDriver, Unsettled
 from engine.runtime.job.end_of_input import EndOfInput
@@ -137,6 +138,7 @@ class JobManager:
                 world=DrawnWorld(choices.draw, lambda: self.job.started_ns),
                 storage_times=StorageTimes(config.cost, choices.draw) if config.cost.has_storage_times else None,
                 link_delay=None if delay is None else partial(sample_ns, delay, partial(choices.draw, "link delay")),
+                host_links=links_of_hosts(config.cost, plan),
                 service=ServiceTimes(config.service, plan, choices.draw) if config.service else None,
             ),
             config,

@@ -44,7 +44,7 @@ def build_tasks(
         if chosen is None or (subtask.vertex, subtask.subtask) in chosen
     ]
     by_id = {task.life.task_id: task for task in tasks}
-    heard, hook = records_of(environment.instrument), environment.hook
+    heard, hook, links = records_of(environment.instrument), environment.hook, environment.host_links
     for_channel = None if hook is None else hook.for_channel
     # Once per sender: there may be a thousand times as many channels.
     settings = {
@@ -59,6 +59,7 @@ def build_tasks(
             for_channel,
             heard,
             delay=environment.link_delay,
+            host_link=None if links is None else links[task.place.plan.subtask],
         )
         for task_id, task in by_id.items()
         if task.place.plan.output_channels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,7 +14,7 @@ from engine.graph.plan import ChannelPlan, ExecutionPlan, SubtaskPlan, VertexPla
 from engine.observe.provenance import Provenance
 from engine.observe.trace_events import Instrument
 from engine.protocols.barriers import CheckpointProtocol
-from engine.runtime.channels import Channel
+from engine.runtime.channels import Channel, HostLink
 from engine.runtime.config import CostModel, DebloatSettings
 from engine.runtime.kernel import Around, Clock, Kernel, LinkHook, Post, RunHook, TaskHook, nothing_around
 from engine.runtime.storage import LocalFiles
@@ -174,6 +174,8 @@ class TaskEnvironment:
     """Absent when storage takes no more time than the plain cost model says."""
     link_delay: Callable[[], int] | None = None
     """Draws the ns of an element on a channel; absent when that is not random."""
+    host_links: Sequence[HostLink] | None = None
+    """By index of the subtasks on a host; absent when its bandwidth is not limited."""
     service: ServiceTimes | None = None
     """Absent when no operator has a law of its service time."""
     _key_types: dict[int, KeyTypeAgreement] = field(default_factory=dict, init=False)

@@ -11,7 +11,7 @@ from engine.elements.batch import Batch
 from engine.elements.events import AlignmentType, CheckpointBarrier, CheckpointOptions
 from engine.graph.plan import ChannelPlan
 from engine.observe.trace_events import EVERY_CHANNEL
-from engine.runtime.channels import Channel, ChannelSettings, Element
+from engine.runtime.channels import Channel, ChannelSettings, Element, HostLink
 from engine.runtime.config import CostModel
 from engine.runtime.kernel import START_NS, ChoiceRecorder, Kernel
 
@@ -92,6 +92,7 @@ class Link:
         latency_ns: int = 0,
         seed: int = 0,
         records_of: Container[int] = EVERY_CHANNEL,
+        host_link: HostLink | None = None,
     ) -> None:
         self.sender, self.receiver = End("map[0]"), End("sink[1]")
         self.kernel = Kernel(choices=ChoiceRecorder(str(seed)))
@@ -110,6 +111,7 @@ class Link:
                 self.seen.append,
                 output_capacity,
                 records_of=records_of,
+                host_link=host_link,
             ),
         )
         self.channel.gate = self.receiver  # type: ignore[assignment]

@@ -90,6 +90,7 @@ def _costs(draw: st.DrawFn, names: tuple[str, ...]) -> CostModel:
         storage_bytes_per_s=draw(st.sampled_from((None, None, 100_000_000))),
         stragglers=draw(st.dictionaries(some, st.sampled_from((0.0, 0.5, 4.0)), max_size=2)),
         slow_links=draw(st.dictionaries(some, st.sampled_from((500, 3_000, 20_000)), max_size=2)),
+        host_bytes_per_s=draw(st.sampled_from((None, None, 50_000_000))),
     )
 
 
