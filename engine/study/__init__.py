@@ -1,8 +1,8 @@
 """Studies: one question, asked of many runs. ``sweep`` runs a function for many sets of arguments, ``study_table`` has
-the results with means and plots; ``case_grid``, ``case_processes``, ``row_measures``, ``study_file`` and
-``intervals`` are its parts. ``advice`` says how often a job should take a checkpoint, by the formulas of
-``best_intervals`` with the costs of ``job_costs``, and how many tasks it needs (``rescaling``). The laws of chance that
-a study needs are here, too.
+the results with means and plots; ``case_grid``, ``case_processes``, ``case_executors``, ``row_measures``,
+``study_file`` and ``intervals`` are its parts. ``advice`` says how often a job should take a checkpoint, by the
+formulas of ``best_intervals`` with the costs of ``job_costs``, and how many tasks it needs (``rescaling``). The laws of
+chance that a study needs are here, too.
 """
 
 from __future__ import annotations
