@@ -35,11 +35,12 @@ from spark_bridge.sinks import ForeachBatchOperator
 from spark_bridge.transform import SparkTransform, SparkTransformOperator
 from state_backends.codec import RegisteredType
 from state_backends.files import LocalFileSystem
-from state_backends.snapshots import CheckpointStorage
+from state_backends.snapshots import WORKING_DIR_NAME, CheckpointStorage
 
-BETWEEN_STAGES = "between-stages"
+# Below the directory that every start empties, also one in the simulator: a driver may die.
+BETWEEN_STAGES = f"{WORKING_DIR_NAME}/between-stages"
 """The directory with the files of a batch, beside the checkpoints."""
-FRAMES = "frames"
+FRAMES = f"{WORKING_DIR_NAME}/frames"
 """The directory with the rows of DataFrames that are sources, beside it. A run deletes it when it ends."""
 
 

@@ -179,7 +179,8 @@ def test_a_job_that_goes_on_refuses_other_rows_and_takes_the_same(tmp_path: Path
 
 
 def test_in_batches_and_back_the_rows_are_those_of_the_simulator(tmp_path: Path) -> None:
-    """A checkpoint of batches goes on in the simulator; executors get files, and no DataFrame."""
+    """A checkpoint of batches goes on in the simulator; executors get files, and no DataFrame. Those of a driver that
+    has died are deleted there, too."""
     stages = LocalStages(4)
     in_batches(numbers(readings(COUNT)), tmp_path, config(8), stop_after=2, stages=stages)
     assert all(map(is_portable, stages.flow.orders))
@@ -189,6 +190,7 @@ def test_in_batches_and_back_the_rows_are_those_of_the_simulator(tmp_path: Path)
     result = simulated(numbers(readings(COUNT), seed=7), tmp_path, config(8))
     assert result.error is None, result.error
     assert result.restores[0].checkpoint_id == 2
+    assert not list((tmp_path / "state").rglob("*.arrow"))
     simulated(numbers(readings(COUNT)), tmp_path / "undisturbed", config(8))
     assert jobs.committed(tmp_path / "out") == jobs.committed(tmp_path / "undisturbed" / "out")
 

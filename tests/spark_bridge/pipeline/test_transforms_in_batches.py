@@ -18,6 +18,7 @@ from engine.runtime.storage import open_storage
 from spark_bridge.cuts import Cut, Period, barrier_cut, event_time_cut, rows_cut
 from spark_bridge.errors import RowMisfitError, SparkBridgeError, SparkTransformError
 from spark_bridge.pipeline import period_files, stage_function
+from spark_bridge.pipeline.batch_driver import BatchDriver
 from spark_bridge.pipeline.batch_stages import BETWEEN_STAGES
 from spark_bridge.pipeline.period_files import PeriodWriter
 from spark_bridge.transform import CutRows, spark_transform
@@ -297,9 +298,12 @@ def test_a_cost_of_a_batch_plays_no_role(tmp_path: Path) -> None:
 
 def test_files_of_a_process_that_has_died_are_deleted(tmp_path: Path) -> None:
     """Its executors may have written them at any time; nothing remains after a batch."""
-    left = tmp_path / BETWEEN / "1-1-2" / "task-1"
-    left.mkdir(parents=True)
-    (left / "rows.arrow").write_bytes(b"torn")
-    result, _ = in_batches(period_sums(), tmp_path, config())
+    left = tmp_path / BETWEEN / "1-1-2" / "task-1" / "rows.arrow"
+
+    def write(_driver: BatchDriver) -> None:
+        left.parent.mkdir(parents=True)
+        left.write_bytes(b"torn")
+
+    result, _ = in_batches(period_sums(), tmp_path, config(), watch=write)
     assert result.error is None, result.error
     assert not (tmp_path / BETWEEN).exists()
