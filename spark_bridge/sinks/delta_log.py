@@ -82,6 +82,14 @@ class _LakeTable:
             return self._lake.DeltaTable(self._directory)
         except self._lake.exceptions.TableNotFoundError:
             return None
+        except self._lake.exceptions.DeltaError as error:
+            raise self._unusable("be read", error) from error
+
+    def _unusable(self, what: str, error: Exception) -> DeltaLogError:
+        return DeltaLogError(
+            f"the Delta table {self._directory} cannot {what}: {error}\n"
+            "  fix: repair its _delta_log, or restore the table, then resume the job; or write to another path"
+        )
 
     def version(self, application: str) -> int | None:
         table = self._table()
@@ -122,6 +130,8 @@ class _LakeTable:
                         f"{self._directory}: other writers were faster {_ATTEMPTS} times in a row: {error}\n"
                         "  fix: resume the job when they are done"
                     ) from error
+            except lake.exceptions.DeltaError as error:
+                raise self._unusable("be written", error) from error
         raise AssertionError("the last attempt returns or raises")
 
     def _commit(self, table: Any, application: str, version: int, files: Sequence[DeltaFile]) -> None:

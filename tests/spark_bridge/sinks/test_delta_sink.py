@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from engine import Job, SequenceSource
 from engine.elements.errors import ConfigurationError, JobFailedError, OutputAheadError, UserFunctionError
@@ -17,7 +19,7 @@ from spark_bridge.errors import SparkBridgeError
 from spark_bridge.sinks import DataFrameSink, DeltaFile, DeltaLogError, ForeachBatchSink, MemoryDeltaLog
 from spark_bridge.sinks.ddl import schema_of
 from spark_bridge.sinks.delta_log import DeltaLakeLog
-from state_backends.files import LocalFileSystem
+from state_backends.files import LocalFileSystem, MemoryFileSystem, write_atomically
 
 SCHEMA = "number bigint, name string"
 RECORDS = 60
@@ -74,21 +76,99 @@ def test_an_old_version_adds_nothing(tmp_path: Path) -> None:
     assert log.version("weir/b/0") is None
 
 
-def test_other_writers_interleave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit of another writer between reading the log and writing it: ours comes after it, and neither is lost."""
+def before_each_commit(patch: pytest.MonkeyPatch, other: Callable[[Path, Callable[[], None]], object]) -> list[int]:
+    """Another writer is faster, each time after ours has read the log and before it writes. ``other`` gets the table,
+    and a function that commits what ours is about to. Returns a 1 for each time."""
     from spark_bridge.sinks import delta_log
 
     commit, times = delta_log._LakeTable._commit, []
 
-    def after_another(self: Any, *arguments: Any) -> None:
+    def after_another(self: Any, table: Any, *arguments: Any) -> None:
         times.append(1)
-        write_deltalake(tmp_path / "t", others(2), mode="append")
-        commit(self, *arguments)
+        other(Path(self._directory), lambda: commit(self, DeltaTable(self._directory), *arguments))
+        commit(self, table, *arguments)
 
-    monkeypatch.setattr(delta_log._LakeTable, "_commit", after_another)
+    patch.setattr(delta_log._LakeTable, "_commit", after_another)
+    return times
+
+
+def test_other_writers_interleave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours comes after theirs, and neither is lost."""
+    times = before_each_commit(monkeypatch, lambda path, _: write_deltalake(path, others(2), mode="append"))
     run(tmp_path / "t")
 
     assert numbers(tmp_path / "t") == sorted([*[-2, -1] * len(times), *range(RECORDS)])
+
+
+def test_another_attempt_commits_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that was taken for dead commits the same checkpoint: its rows are there once."""
+    times = before_each_commit(monkeypatch, lambda _, commit: commit())
+    run(tmp_path / "t")
+
+    assert len(times) > 5
+    assert numbers(tmp_path / "t") == list(range(RECORDS))
+
+
+def test_files_are_merged_while_ours_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The version that was read is not the newest any more: no row is lost or there twice."""
+    times = before_each_commit(monkeypatch, lambda path, _: DeltaTable(path).optimize.compact())
+    run(tmp_path / "t")
+
+    assert len(times) > 5
+    assert numbers(tmp_path / "t") == list(range(RECORDS))
+
+
+def test_a_column_is_added_while_ours_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The schema is compared again, and nothing of ours is committed."""
+    wider = others(1).append_column("more", pa.array([1], pa.int64()))
+    times = before_each_commit(
+        monkeypatch, lambda path, _: write_deltalake(path, wider, mode="append", schema_mode="merge")
+    )
+    with pytest.raises(JobFailedError, match=r"has the columns.*more int64\), the sink writes.*\n  fix: declare"):
+        run(tmp_path / "t")
+
+    assert numbers(tmp_path / "t") == [-1] * len(times)
+
+
+def test_others_are_always_faster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After twenty attempts the job gives up, and says so; resumed, it has all rows."""
+    path = tmp_path / "t"
+    with monkeypatch.context() as patch:
+        before_each_commit(patch, lambda *_: _raise(CommitFailedError("a later version is there")))
+        with pytest.raises(JobFailedError, match=r"were faster 20 times in a row: a later .*\n  fix: resume the job"):
+            run(path, storage=tmp_path / "storage")
+    run(path, storage=tmp_path / "storage", restore=True)
+
+    assert numbers(path) == list(range(RECORDS))
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def test_a_damaged_table(tmp_path: Path) -> None:
+    """The error names the table and the way out."""
+    write_deltalake(tmp_path / "t", others(1))
+    (tmp_path / "t" / "_delta_log" / f"{0:020}.json").write_text('{"protocol": 7')
+    with pytest.raises(JobFailedError, match=r"the Delta table .*/t cannot be read: (.|\n)*  fix: repair its"):
+        run(tmp_path / "t")
+
+
+def test_a_table_that_is_deleted_while_ours_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the table and the way out."""
+    before_each_commit(monkeypatch, lambda path, _: shutil.rmtree(path / "_delta_log"))
+    with pytest.raises(JobFailedError, match=r"the Delta table .*/t cannot be written: (.|\n)*  fix: repair its"):
+        run(tmp_path / "t")
+
+
+def test_a_table_in_memory_is_refused(tmp_path: Path) -> None:
+    """The package reads and writes the disk only."""
+    files = MemoryFileSystem()
+    files.make_dirs("/t")
+    write_atomically(files, "/t/rows.parquet", b"PAR1")
+    log = DeltaLakeLog().open(files, "/t", schema_of(SCHEMA))
+    with pytest.raises(DeltaLogError, match=r"/t is a directory of MemoryFileSystem, .*\n  fix: .* log=MemoryDeltaLog"):
+        log.append("weir/a/0", 1, [DeltaFile("rows.parquet", 4, 1)])
 
 
 def test_compacted_in_between(tmp_path: Path) -> None:
