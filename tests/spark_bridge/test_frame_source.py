@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import pickle
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,12 +17,13 @@ from engine import CollectedResults, CollectionSource, FileSink, Job, TumblingEv
 from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import ConfigurationError, JobChangedError, JobGraphError
 from engine.runtime.storage import open_storage
-from spark_bridge import spark_source
+from spark_bridge import session, spark_source
 from spark_bridge.batch_function import run_batch
 from spark_bridge.crossing import RowSchema, arrow_table, rows_on_spark
-from spark_bridge.errors import SparkBridgeError
-from spark_bridge.frames import FrameSource
+from spark_bridge.errors import PySparkMissingError, SparkBridgeError
+from spark_bridge.frames import FrameSource, frame_rows, frame_source
 from spark_bridge.pipeline.batch_stages import FRAMES
+from state_backends.base import CorruptStateError, check_shape
 from tests.operators.sources.test_in_memory import SourceWorld, drain
 from tests.runtime.support import US, every, run
 from tests.spark_bridge.frames import Frame, numbers_of, readings, source_of_frame
@@ -127,6 +129,28 @@ def test_other_rows_are_refused(now: pa.Table) -> None:
     assert "df.write.parquet(PATH)" in str(caught.value)
 
 
+def test_the_digest_is_of_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of those after the first piece of a large table, and it does not depend on the pieces."""
+    world = SourceWorld()
+
+    def ids(changed: int | None = None) -> Sequence[str]:
+        return source_of_frame(readings(COUNT, changed=changed)).splits(world)
+
+    whole = ids()
+    monkeypatch.setattr(frame_rows, "_DIGESTED_ROWS", 7)
+    assert ids() == whole
+    assert len({*whole, *ids(3), *ids(8), *ids(COUNT - 1)}) == 4
+
+
+def test_of_many_splits_some_are_shown() -> None:
+    """The error stays readable."""
+    world = SourceWorld()
+    before, source = source_of_frame(readings(COUNT), splits=6).splits(world), source_of_frame(readings(4))
+    with pytest.raises(JobChangedError, match=r"splits then  (frame-\d-of-6-10-rows-\w+, ){4}and 2 more\n") as caught:
+        source.refuse_changed_splits(before, source.splits(world), world)
+    assert re.search(r"splits now   frame-0-of-1-4-rows-\w+\n", str(caught.value))
+
+
 def test_another_number_of_splits_is_refused() -> None:
     """Row i would be in another one."""
     world = SourceWorld()
@@ -134,6 +158,33 @@ def test_another_number_of_splits_is_refused() -> None:
     before = source_of_frame(readings(COUNT), splits=2).splits(world)
     with pytest.raises(JobChangedError, match="with the same splits="):
         source.refuse_changed_splits(before, source.splits(world), world)
+
+
+def test_a_position_that_is_not_there_is_refused() -> None:
+    """Of a checkpoint that somebody has changed; the end is one."""
+    source, world = source_of_frame(readings(3)), SourceWorld()
+    (split,) = source.splits(world)
+    assert source.open_split(split, 3, world).read(9) is None
+    with pytest.raises(JobChangedError, match=r"had come to position 4 of split .*, which goes from 0 to 3 now"):
+        source.open_split(split, 4, world)
+    with pytest.raises(CorruptStateError, match="position should be a number of at least 0, and is '3'"):
+        check_shape("3", source.position_shape, "f", "position")
+
+
+# -- on executors -----------------------------------------------------------------------------------------------------
+
+
+def test_executors_get_files_and_nothing_else(tmp_path: Path) -> None:
+    """No DataFrame, and no rows in memory, which would travel with every task; files are written once, to a new place:
+    a worker that its driver has left behind may have the old ones mapped."""
+    source = source_of_frame(readings(5_000), splits=2)
+    assert len(pickle.dumps(source.on_executors("rows", None))) < 300
+    there = source.on_executors("rows", str(tmp_path / "rows"))
+    assert source.on_executors("rows", str(tmp_path / "rows")) is there
+    assert len(packed := pickle.dumps(there)) < 2_000
+    assert rows_of(pickle.loads(packed)) == rows_of(source)
+    with pytest.raises(FileExistsError):
+        source_of_frame(readings(COUNT)).on_executors("rows", str(tmp_path / "rows"))
 
 
 # -- in jobs ----------------------------------------------------------------------------------------------------------
@@ -157,7 +208,7 @@ def test_a_kill_at_any_time_loses_no_row_and_repeats_none(splits: int) -> None:
     for at_us in range(4, 60, 7):
         frame, results = Frame(readings(COUNT)), CollectedResults()
         job = Job("rows", parallelism=2)
-        job.source(FrameSource(frame, splits, None, []), name="rows").rebalance().collect(results, name="out")
+        job.source(spark_source(frame, splits=splits), name="rows").rebalance().collect(results, name="out")
         found = run(job, kills=[("rows[0]", at_us * US)], batch_size=4, checkpoint_interval=every(ns=11 * US))
         assert sorted(numbers_of(results)) == list(range(COUNT))
         restored.update(one.checkpoint_id for one in found.restores[1:])
@@ -214,18 +265,93 @@ def test_anything_else_is_no_data_frame(wrong: Any) -> None:
         spark_source(wrong)
 
 
-@pytest.mark.usefixtures("spark")
-def test_columns_are_checked_when_the_job_is_built(spark: Any) -> None:
-    """A wrong name is told with the nearest one, a wrong type with what is wanted, a stream with the way out."""
-    frame = spark.range(3).selectExpr("id", "string(id) AS text", "timestamp_seconds(id) AS at")
-    for options, words in (
+THREE = pa.table({"id": [2, 0, 1], "text": ["c", "a", "b"], "at": pa.array([1, 3, 2], pa.timestamp("us", "UTC"))})
+
+
+@pytest.fixture
+def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions of a session get none."""
+    monkeypatch.setattr(frame_source, "get_session", lambda: None)
+
+
+@pytest.mark.usefixtures("no_session")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
         ({"timestamps": "att"}, "timestamps= names 'att', which is no column of the DataFrame; did you mean 'at'?"),
+        (
+            {"timestamps": "att", "order_by": "id"},
+            "timestamps= names 'att', which is no column of the DataFrame; did you mean 'at'?",
+        ),
         ({"order_by": "tex"}, "order_by= names 'tex', which is no column of the DataFrame; did you mean 'text'?"),
+        (
+            {"order_by": ["id", "nothing"]},
+            "order_by= names 'nothing', which is no column of the DataFrame; it has id, text, at",
+        ),
         ({"timestamps": "text"}, "timestamps= names column 'text' of type string; it must be a timestamp, or whole ms"),
         ({"splits": 0}, "splits"),
+    ],
+)
+def test_arguments_are_checked_when_the_job_is_built(options: dict[str, Any], words: str) -> None:
+    """A wrong name is told with the nearest one, a wrong type with what is wanted. Of a function the DataFrame is
+    checked when it is there."""
+    with pytest.raises((SparkBridgeError, ConfigurationError), match=re.escape(words)):
+        spark_source(Frame(THREE), **options)
+    with pytest.raises((SparkBridgeError, ConfigurationError), match=re.escape(words)):
+        rows_of(spark_source(lambda _: Frame(THREE), **options))
+
+
+def test_rows_are_in_the_order_of_event_time_unless_another_is_named() -> None:
+    """By the name of one column, or by several."""
+    for options, order in (
+        ({"timestamps": "at"}, [2, 1, 0]),
+        ({"timestamps": "at", "order_by": "text"}, [0, 1, 2]),
+        ({"order_by": ["text", "id"]}, [0, 1, 2]),
     ):
-        with pytest.raises((SparkBridgeError, ConfigurationError), match=re.escape(words)):
-            spark_source(frame, **options)
+        assert [row["id"] for row in rows_of(spark_source(Frame(THREE), **options))] == order
+
+
+class Broken(Frame):
+    """Cannot be computed."""
+
+    error: Exception = ZeroDivisionError("no rows")
+
+    def toArrow(self) -> pa.Table:
+        raise self.error
+
+
+@pytest.mark.usefixtures("no_session")
+def test_a_data_frame_that_cannot_be_read() -> None:
+    """The error names the source; an error of the user's function is chained, one of Spark or of ours is not."""
+    broken = Broken(THREE)
+    with pytest.raises(SparkBridgeError, match=r"'numbers': its DataFrame cannot be read:\n  Zero.*rows") as caught:
+        rows_of(spark_source(broken))
+    assert caught.value.__cause__ is broken.error
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    with pytest.raises(SparkBridgeError, match=r"cannot be read:\n  the result has more than one column") as caught:
+        rows_of(spark_source(Frame(twice)))
+    assert caught.value.__cause__ is None
+    with pytest.raises(SparkBridgeError, match=r"cannot be read:\n  spark_source: df must be a Spark DataFrame, or a"):
+        rows_of(spark_source(lambda _: THREE))
+
+
+def test_a_stream_is_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no rows to come back to; the error says what to do."""
+    monkeypatch.setattr(Frame, "isStreaming", True)
+    with pytest.raises(SparkBridgeError, match=r"df is a stream, which has no end .*weir.log.*LogSource"):
+        spark_source(Frame(THREE))
+
+
+def test_without_pyspark_there_is_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the job is run."""
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    with pytest.raises(PySparkMissingError, match="pyspark and pyarrow not installed"):
+        spark_source(lambda _: None)  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.usefixtures("spark")
+def test_mistakes_in_a_data_frame_of_spark(spark: Any) -> None:
+    """As without it."""
     with pytest.raises(SparkBridgeError, match="df is a stream, which has no end"):
         spark_source(spark.readStream.format("rate").load())
     with pytest.raises(SparkBridgeError, match=r"(?s)'numbers': its DataFrame cannot be read:.*DIVIDE_BY_ZERO"):
