@@ -23,6 +23,7 @@ from spark_bridge.cuts import Cut, rows_cut
 from spark_bridge.errors import SparkBridgeError
 from spark_bridge.period_column import results_by_period
 from spark_bridge.transform import LATE_TAG, spark_transform
+from spark_bridge.waiting import KeyColumn
 from tests.operators.harness import Checkpoint, Harness
 from tests.runtime.support import US, every, run
 from tests.spark_bridge.pipeline import jobs
@@ -268,6 +269,25 @@ def test_rows_move_with_their_keys(calls: Calls, parallelism: tuple[int, int], t
     assert sum(jobs.committed(tmp_path / "out").values()) == len(EXPECTED)
 
 
+def test_the_first_columns_are_known_to_all_subtasks(calls: Calls, tmp_path: Path) -> None:
+    """Also to those that a resume adds: results of whichever key have the columns of the first batch."""
+
+    def job(subtasks: int, key: int | None = None) -> Job:
+        def fn(rows: Sequence[Row]) -> list[Row]:
+            drifts = any(row["key"] == key for row in rows)
+            return [{**one, "sum": str(one["sum"])} if drifts else one for one in key_sums(rows)]
+
+        return by_key(CollectionSource(EVENTS), subtasks, FileSink("sums"), fn=fn, watermarks=TIMED)
+
+    settings = config(20, restart=NoRestart())
+    assert simulated(job(1), tmp_path, settings, killed_at_ns=80_000).error is not None
+    assert calls.batches, "no columns are known yet"
+    for key in range(7):
+        failed = simulated(job(3, key), tmp_path, settings)
+        assert failed.restores[0].checkpoint_id is not None
+        assert "column 'sum' is str, and was int" in str(failed.error), key
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -281,6 +301,15 @@ def test_a_key_that_cannot_be_is_refused_at_once(options: Any, problem: str) -> 
     with pytest.raises(SparkBridgeError) as caught:
         spark_transform(key_sums, **{"schema": "key int, time int", "cut": TENS, **options})
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("row", [{"key": 3}, ("a",), "abc", b"abc", 7], ids=repr)
+def test_the_key_of_what_has_none(row: Any) -> None:
+    """A text is no sequence of values."""
+    key = KeyColumn.of("time", "key int, time int")
+    assert [key({"time": 5}), key((3, 5)), key([3, 5])] == [5, 5, 5]
+    with pytest.raises(SparkBridgeError, match=r"by= names column 'time', which row .* does not have: rows are dicts"):
+        key(row)
 
 
 def test_a_row_without_the_key_is_told() -> None:

@@ -17,6 +17,7 @@ from engine.elements.errors import DataLossError, WeirError
 from operators.log.disk import DiskTransactionLog, LogSettings, committed_records
 from operators.log.port import Producer
 from spark_bridge import register
+from spark_bridge.errors import SparkBridgeError
 from spark_bridge.registered.log_table import LogStreamReader, LogTable
 from spark_bridge.sinks import schema_of
 from state_backends.files import LocalFileSystem
@@ -157,10 +158,24 @@ def test_what_is_there_at_the_start_alone(writer: Writer, tmp_path: Path) -> Non
     limit, start = reader.getDefaultReadLimit(), reader.initialOffset()
     first = reader.latestOffset(start, limit)
     writer.plain(0, 4)
+    writer.log.add_partitions("orders", 3)
+    writer.plain(2, 4)
 
     second = reader.latestOffset(first, limit)
     assert [len(read(reader, *bounds)) for bounds in ((start, first), (first, second))] == [4, 4]
     assert reader.latestOffset(second, limit) == second
+    assert reader.partitions(second, second) == []
+
+
+@pytest.mark.parametrize(("most", "a_batch"), [(1, 1), (2, 1), (6, 3)])
+def test_a_bound_is_shared_by_the_partitions(writer: Writer, tmp_path: Path, most: int, a_batch: int) -> None:
+    """Each gives its share, and at least one record: a query always goes on."""
+    for number in range(12):
+        writer.plain(number % 2, 1)
+    reader = stream(tmp_path / "log")
+    start = reader.initialOffset()
+    found = read(reader, start, reader.latestOffset(start, ReadMaxRows(most)))
+    assert found == [(number, at, 2 * at + number) for number in range(2) for at in range(a_batch)]
 
 
 def test_from_the_latest(writer: Writer, tmp_path: Path) -> None:
@@ -209,8 +224,22 @@ def test_a_log_that_was_replaced(writer: Writer, tmp_path: Path) -> None:
 def test_wrong_options(writer: Writer, tmp_path: Path, options: dict[str, str], why: str) -> None:
     """Each is an error when the source is loaded."""
     places = {"{log}": str(tmp_path / "log"), "{no}": str(tmp_path / "no")}
+    given = {name: places.get(value, value) for name, value in options.items()}
     with pytest.raises(WeirError, match=why):
-        LogTable({name: places.get(value, value) for name, value in options.items()}).schema()
+        LogTable(given).schema()
+    with pytest.raises(WeirError, match=why):
+        LogTable(given).streamReader(from_arrow_schema(schema_of("value string")))
+
+
+def test_a_value_of_another_type(writer: Writer, tmp_path: Path) -> None:
+    """Records may change their form in the middle of a log: the task fails, and names topic, offset and column."""
+    writer.plain(1, 2)
+    writer.log.append(None, "orders", 1, [{"number": "two"}], 0, 0)
+
+    with pytest.raises(
+        SparkBridgeError, match=r"orders-1 of log .*/log, offset 2: column 'value': .*\n  fix: declare the type of the"
+    ):
+        rows(LogTable, "value struct<number: bigint>", path=tmp_path / "log", topic="orders")
 
 
 @pytest.mark.slow

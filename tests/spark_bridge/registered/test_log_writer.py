@@ -6,13 +6,16 @@ import datetime
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
+from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType, VariantType
 
 from engine.elements.errors import WeirError
 from operators.log.disk import DiskTransactionLog, LogSettings, committed_records
@@ -114,11 +117,39 @@ def test_queries_have_numbers_of_their_own(tmp_path: Path) -> None:
     log = tmp_path / "log"
     write(log, 0, [numbers(1)], "first")
     write(log, 0, [numbers(2)], "second")
+    write(log, 0, [numbers(4)], "sec")
     other = DiskTransactionLog(LocalFileSystem(), str(log), LogSettings(id_expiration_ns=None))
     other.append(None, "rows", 0, [3], 0, 9 * 10**18)
     other.close()
     write(log, 0, [numbers(1)], "first")
-    assert committed(log) == [[1, 2, 3]]
+    assert committed(log) == [[1, 2, 4, 3]]
+
+
+def test_queries_in_turn_keep_their_rows(tmp_path: Path) -> None:
+    """The commit of one deletes no rows that tasks of another have stored."""
+    log = tmp_path / "log"
+    writer, messages = stage(log, [numbers(1)], "first")
+    write(log, 0, [numbers(2)], "second")
+    writer.commit(messages, 0)
+    assert (committed(log), staged(log)) == ([[2, 1]], [])
+
+
+def test_a_task_with_many_rows(tmp_path: Path) -> None:
+    """They are appended some at a time, and all of them are there."""
+    write(tmp_path / "log", 0, [numbers(*range(10_000))])
+    assert committed(tmp_path / "log") == [list(range(10_000))]
+
+
+def test_batches_without_rows(tmp_path: Path) -> None:
+    """A task without rows stores no file, and a batch without tasks does not touch the log."""
+    log = tmp_path / "log"
+    writer = writer_of(log, numbers().schema)
+    empty = pa.RecordBatch.from_pydict({"value": pa.array([], pa.int64())})
+    assert writer.stage(QUERY, 0, [empty, empty]).path == ""
+    for messages in ([], [None]):
+        writer.commit(messages, 0)
+        writer.abort(messages, 0)
+    assert not log.exists()
 
 
 def test_a_row_is_a_record(tmp_path: Path) -> None:
@@ -161,7 +192,8 @@ def test_what_a_failed_batch_has_stored_is_deleted(tmp_path: Path) -> None:
     """Files that Spark names; the others go with the next batch."""
     log = tmp_path / "log"
     writer, messages = stage(log, [numbers(1), numbers(2)])
-    writer.abort([*messages, None], 0)
+    for _ in range(2):
+        writer.abort([*messages, None], 0)
     assert len(staged(log)) == 2
     write(log, 0, [numbers(1), numbers(2)])
     assert (committed(log), staged(log)) == ([[1, 2]], [])
@@ -193,8 +225,12 @@ def test_another_writer_holds_the_log(tmp_path: Path) -> None:
             ),
             "column 'partition' is string; it must be int",
         ),
+        (
+            lambda table: table.streamWriter(StructType().add("v", VariantType()), False),
+            "column 'v' cannot become part of a record: ",
+        ),
     ],
-    ids=["overwrite", "batch", "no field", "partition"],
+    ids=["overwrite", "batch", "no field", "partition", "type"],
 )
 def test_queries_that_cannot_be_written(make: Callable[[LogTable], Any], why: str, tmp_path: Path) -> None:
     """Each is an error before the first batch."""
@@ -202,6 +238,14 @@ def test_queries_that_cannot_be_written(make: Callable[[LogTable], Any], why: st
         make(LogTable({"path": str(tmp_path), "topic": "rows"}))
     with pytest.raises(WeirError, match="topic 'a/b' cannot be kept on disk"):
         writer_of(tmp_path, numbers().schema, topic="a/b")
+
+
+def test_tasks_of_no_streaming_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the id of a query no batch could be told from another."""
+    context = SimpleNamespace(getLocalProperty=lambda name: None)
+    monkeypatch.setattr(TaskContext, "get", lambda: context)
+    with pytest.raises(WeirError, match=r"weir.log: this is no streaming query: use df.writeStream"):
+        writer_of(tmp_path, numbers().schema).write(iter([]))
 
 
 @pytest.mark.slow

@@ -15,13 +15,13 @@ from engine.elements.errors import WeirError
 from spark_bridge import register
 from spark_bridge.errors import SparkBridgeError
 from spark_bridge.registered.state_source import STATE_SCHEMA, StateRow, StateSource, _batch
-from spark_bridge.registered.typed_columns import Columns
+from spark_bridge.registered.typed_columns import Columns, json_text
 from spark_bridge.sinks import schema_of
 from state_backends.base import LONG, CorruptStateError, ValueStateDescriptor
 from state_backends.codec import inspecting_codec
 from state_backends.files import LocalFileSystem
 from state_backends.offline import SnapshotWriter
-from tests.spark_bridge.registered.reading import rows, tasks
+from tests.spark_bridge.registered.reading import copied, rows, tasks
 
 
 def sums(records: int = 400) -> Job:
@@ -104,6 +104,22 @@ def test_types_of_the_user(tmp_path: Path) -> None:
     day = datetime.date(2013, 1, 31)
     batch = _batch(columns, [_row((7, [(day,)])), _row({"n": 8, "s": None})])
     assert batch.to_pylist() == [{"value": {"n": 7, "s": [{"a": day}]}}, {"value": {"n": 8, "s": None}}]
+    columns = Columns("weir.state", STATE_SCHEMA, ["value"], _struct("value map<string, struct<n: int>>"))
+    assert _batch(columns, [_row({"a": (7,)})]).to_pydict() == {"value": [[("a", {"n": 7})]]}
+
+
+def test_text_stays_readable() -> None:
+    """As it was written, in any script."""
+    assert json_text({"città": ("ü", None)}) == '{"città": {"$tuple": ["ü", null]}}'
+
+
+def test_the_checkpoint_is_chosen_at_load(tmp_path: Path) -> None:
+    """Tasks that begin later read the same one, whatever was written since."""
+    savepoint(tmp_path, 3)
+    source = copied(StateSource({"path": str(tmp_path), "state": "square"}))
+    savepoint(tmp_path, 5)
+    reader = copied(source.reader(_struct(STATE_SCHEMA)))
+    assert sum(len(batch) for part in reader.partitions() for batch in reader.read(part)) == 3
 
 
 def _struct(schema: str) -> Any:

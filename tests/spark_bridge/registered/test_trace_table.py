@@ -64,6 +64,15 @@ def test_each_line_in_one_range(tmp_path: Path, step: int) -> None:
     assert found == [(5, b"ab\n"), (8, b"c\n"), (10, b"\n"), (11, b"def\n")]
 
 
+def test_a_line_that_is_longer_than_a_range(tmp_path: Path) -> None:
+    """It is read to its end, by the task in whose range it begins."""
+    path, long = tmp_path / "lines", b"x" * 200_000 + b"\n"
+    path.write_bytes(b"head\n" + long + b"ab\n")
+    end = path.stat().st_size
+    parts = [list(_lines(LocalFileSystem(), str(path), *bounds)) for bounds in ((0, 10), (10, 100_000), (100_000, end))]
+    assert parts == [[(5, long)], [], [(200_006, b"ab\n")]]
+
+
 def test_a_trace_that_was_cut_off(trace: Path) -> None:
     """Its last line is left out, also when it is read in parts."""
     content = trace.read_bytes()
@@ -79,6 +88,7 @@ def test_a_trace_that_was_cut_off(trace: Path) -> None:
         (b'{"trace_version"', b'["trace_version"', "is no trace of Weir"),
         (b'"records": 30,', b'"records"; 30,', "the line at byte .* is damaged"),
         (b'"records": 30,', b'"records": "x",', "'x' of type str does not fit type int64"),
+        (b"[0, 4, 5]", b"[0, 4]", "the line at byte .* is damaged"),
     ],
 )
 def test_a_damaged_trace(trace: Path, old: bytes, new: bytes, why: str) -> None:
