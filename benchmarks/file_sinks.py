@@ -50,6 +50,7 @@ def measure(quick: bool) -> list[Result]:
         *compare_lines(lines, rounds),
         *compare_parquet(rows, rounds),
         *compare_sinks(lines, rounds),
+        *compare_sync(lines // 25, rounds),
         *compare_commits(files, rounds),
     ]
 
@@ -173,10 +174,10 @@ def _time_job(source: Any, sink: FileSink, count: int, batch_size: int) -> tuple
         return seconds, [line for lines in committed.values() for line in lines]
 
 
-def _time_run(source: Any, sink: Any, count: int, batch_size: int, directory: str) -> float:
+def _time_run(source: Any, sink: Any, count: int, batch_size: int, directory: str, checkpoints: int = 5) -> float:
     job = Job("write")
     job.source(source).sink(sink)
-    interval = CheckpointInterval(records=count // 5)
+    interval = CheckpointInterval(records=count // checkpoints)
     config = RunConfig(checkpoint_interval=interval, batch_size=batch_size)
     with open_storage(directory, job.name) as opened:
         execution = Execution(job.plan(), config, storage=opened.storage, output_dir=directory)
@@ -184,7 +185,7 @@ def _time_run(source: Any, sink: Any, count: int, batch_size: int, directory: st
         result = execution.run()
         seconds = now() - start
     result.raise_on_failure()
-    assert result.checkpoints.completed >= 5, result.checkpoints.completed
+    assert result.checkpoints.completed >= checkpoints, result.checkpoints.completed
     return seconds
 
 
@@ -305,9 +306,25 @@ def compare_sinks(count: int, rounds: int) -> list[Result]:
     return [_result(name, "× FileSink", pairs, count) for name, pairs in results.items()]
 
 
-def _time_any_job(records: list[Any], sink: Any) -> float:
+def compare_sync(count: int, rounds: int) -> list[Result]:
+    """A bucketing sink that does not wait for the disk, beside one that does: 40 checkpoints, each with four parts."""
+    lines = [f"{'abcd'[number % 4]},{number},name-{number % 977}" for number in range(count)]
+    waits, goes_on = (
+        partial(
+            _time_any_job,
+            lines,
+            BucketingSink("rows", format=TextRowFormat(), bucketer=itemgetter(0), sync_on_flush=sync),
+            checkpoints=40,
+        )
+        for sync in (True, False)
+    )
+    results = interleaved(waits, {"bucketing sink, sync_on_flush=False, 40 checkpoints": goes_on}, rounds)
+    return [_result(name, "× with sync_on_flush", pairs, count) for name, pairs in results.items()]
+
+
+def _time_any_job(records: list[Any], sink: Any, checkpoints: int = 5) -> float:
     with TemporaryDirectory(prefix="weir-bench-") as directory:
-        seconds = _time_run(CollectionSource(records), sink, len(records), 1_024, directory)
+        seconds = _time_run(CollectionSource(records), sink, len(records), 1_024, directory, checkpoints)
         assert any(path.is_file() for path in Path(directory, "rows").rglob("part*")), "nothing was written"
         return seconds
 

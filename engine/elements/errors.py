@@ -12,7 +12,11 @@ EXIT_VALID, EXIT_VIOLATED, EXIT_UNKNOWN, EXIT_TOOL_ERROR = 0, 1, 2, 3
 
 def shorten(value: object, limit: int = 200) -> str:
     """``repr(value)``, cut to ``limit`` characters, so that an error stays readable with any record."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception as error:
+        # A user's own ``__repr__``, or a whole number of thousands of digits, which Python does not print.
+        text = f"a value of type {type(value).__name__} that cannot be shown ({error})"
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
@@ -41,6 +45,14 @@ def check_whole(name: str, value: object, least: int = 1, *, or_none: bool = Fal
         raise ConfigurationError(f"{name} is {shorten(value)}; it must be {wanted}")
 
 
+NO_RECORD = object()
+"""In place of the record, where a function is not called for one."""
+
+
+def _line_of(record: Any) -> str:
+    return "" if record is NO_RECORD else f"  record  {shorten(record)}\n"
+
+
 class UserFunctionError(WeirError):
     """A user's function raised. Names the operator, the record and the attempt; the cause is chained."""
 
@@ -50,9 +62,8 @@ class UserFunctionError(WeirError):
         self.operator, self.record, self.attempt = operator, record, attempt
         super().__init__(
             f"{what} of operator {operator!r} raised {type(cause).__name__}: {cause}\n"
-            f"  record  {shorten(record)}\n"
-            f"  attempt {attempt}\n"
-            f"  fix the function, or filter such records out before they reach {operator!r}"
+            f"{_line_of(record)}  attempt {attempt}\n  fix the function"
+            + ("" if record is NO_RECORD else f", or filter such records out before they reach {operator!r}")
         )
 
 
@@ -166,7 +177,7 @@ class ForbiddenCallError(WeirError):
         told = ForbiddenCallError(self.call, self.where, self.code, self.why)
         told.args = (
             f"{self.where}: {what} of operator {operator!r} called {self.call}()\n"
-            f"  record  {shorten(record)}\n"
+            f"{_line_of(record)}"
             f"  code    {self.code}\n"
             f"  {self.why}",
         )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from engine.elements.errors import JobGraphError
 from engine.elements.operator import OperatorFactory
@@ -74,6 +74,7 @@ class Job:
         self.graph = JobGraph()
         self._planned: tuple[int, ExecutionPlan] | None = None
         self._claimed_files: set[str] = set()
+        self._shared: dict[str, Any] = {}
 
     def __repr__(self) -> str:
         return f"Job({self.name!r}, {len(self.graph.nodes())} operators)"
@@ -131,7 +132,11 @@ class Job:
 
     def claim_files(self, sink: object) -> None:
         """A sink may say the names of its files, as ``part_files``. Raises :class:`JobGraphError` when another sink has
-        the same: each would delete or replace what the other has written."""
+        the same: each would delete or replace what the other has written. A sink may also have a method
+        ``share_in_job(shared)``: in this dict, which belongs to the job, sinks keep what only one of them may open."""
+        share = getattr(sink, "share_in_job", None)
+        if share is not None:
+            share(self._shared)
         pattern = getattr(sink, "part_files", None)
         if pattern is None:
             return

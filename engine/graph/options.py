@@ -151,11 +151,12 @@ def check_instance(method: str, what: str, value: object, wanted: type) -> None:
     check_type(method, what, value, wanted)
 
 
-def check_callable(method: str, what: str, value: object) -> None:
-    """Refuse a value that cannot be called where a function is wanted."""
+def check_callable(method: str, what: str, value: object, *, may_have_state: bool = False) -> None:
+    """Refuse a value that cannot be called where a function is wanted, and one with operator state where the operator
+    would not keep it."""
     if not callable(value):
         raise JobGraphError(f"{method}: {what} must be a function, not {shorten(value)} of type {type(value).__name__}")
-    if what != "fn" and (hasattr(value, "snapshot_state") or hasattr(value, "restore_state")):
+    if not may_have_state and (hasattr(value, "snapshot_state") or hasattr(value, "restore_state")):
         raise JobGraphError(
             f"{method}: {what} is {shorten(value)}, whose snapshot_state() and restore_state() would never be called\n"
             "  fix: keep operator state in the function of map, flat_map, filter, process, a source or a sink"

@@ -109,21 +109,21 @@ class Stream:
         """One record out for each record in: ``fn(value)``."""
         from operators.basic import MapOperator, operator_of
 
-        check_callable("map", "fn", fn)
+        check_callable("map", "fn", fn, may_have_state=True)
         return self._transform("map", operator_of(MapOperator, fn), options)
 
     def flat_map(self, fn: Callable[[Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
         """Any number of records out for each record in: those that ``fn(value)`` returns or yields."""
         from operators.basic import FlatMapOperator, operator_of
 
-        check_callable("flat_map", "fn", fn)
+        check_callable("flat_map", "fn", fn, may_have_state=True)
         return self._transform("flat-map", operator_of(FlatMapOperator, fn), options)
 
     def filter(self, fn: Callable[[Any], Any], **options: Unpack[OperatorOptions]) -> Stream:
         """The records for which ``fn(value)`` is true."""
         from operators.basic import FilterOperator, operator_of
 
-        check_callable("filter", "fn", fn)
+        check_callable("filter", "fn", fn, may_have_state=True)
         return self._transform("filter", operator_of(FilterOperator, fn), options)
 
     def process(

@@ -71,19 +71,18 @@ class AckingContext:
 
     def side_output(self, tag: str, value: Any) -> None:
         """Add a record to side output ``tag``, anchored to the record in hand."""
-        assert self.in_hand is not None, tag
-        self.side.add(tag, value, self.in_hand.timestamp_ms)
+        self.side.add(tag, value, self._in_hand().timestamp_ms)
 
     def emit(
         self, value: Any, *, anchors: Iterable[TrackedRecord] | None = None, timestamp_ms: int | None = None
     ) -> None:
         """Emit a record, anchored to the record in hand, or to ``anchors``; ``()``: to none. Its timestamp is that of
         the record in hand, if none is given."""
-        assert self.in_hand is not None, value
-        chosen = [self.in_hand] if anchors is None else self._checked(anchors)
+        in_hand = self._in_hand()
+        chosen = [in_hand] if anchors is None else self._checked(anchors)
         for one in chosen:
             self._refuse_settled(one, "anchor a record to it", "emit before you settle it, or leave it out of anchors=")
-        stamp = self.in_hand.timestamp_ms if timestamp_ms is None else timestamp_ms
+        stamp = in_hand.timestamp_ms if timestamp_ms is None else timestamp_ms
         batch = Batch([value], None if stamp is None else [stamp])
         self.emit_for(chosen, partial(self._operator.output.emit, batch))
 
@@ -132,6 +131,14 @@ class AckingContext:
         self._next += 1
         return record
 
+    def _in_hand(self) -> TrackedRecord:
+        if self.in_hand is None:
+            raise self._wrong("it cannot emit without a record in hand\n  emit in process_element()")
+        return self.in_hand
+
+    def _wrong(self, what: str) -> AcknowledgementError:
+        return AcknowledgementError(f"the function of operator {self._operator.context.name!r}: {what}")
+
     def _settle(self, record: TrackedRecord, outcome: str) -> None:
         (checked,) = self._checked((record,))
         self._refuse_settled(checked, f"settle it as {outcome}", "settle each record once")
@@ -140,22 +147,23 @@ class AckingContext:
 
     def _refuse_settled(self, record: TrackedRecord, what: str, fix: str) -> None:
         if record.outcome is not None:
-            raise AcknowledgementError(
+            raise self._wrong(
                 f"record {shorten(record.value)} was {record.outcome} before, and its tree may be finished:"
                 f" the function cannot {what}\n  {fix}"
             )
 
     def _checked(self, records: Iterable[TrackedRecord]) -> list[TrackedRecord]:
-        problem = "pass records that process_element() got, not their values"
-        if isinstance(records, TrackedRecord):
-            problem, records = "anchors= takes a list of records: write anchors=[record]", (None,)  # type: ignore[assignment]
-        chosen = list(records)
         # A function may pass anything.
+        if not isinstance(records, Iterable):
+            raise self._wrong(f"anchors is {shorten(records)}\n  it takes a list of records: write anchors=[record]")
+        chosen = list(records)
         for one in chosen:
             if not self._knows(one):
-                raise AcknowledgementError(f"{shorten(one)} is no record that this function was given\n  {problem}")
+                raise self._wrong(
+                    f"{shorten(one)} is no record that this subtask was given\n"
+                    "  pass records that process_element() got, not their values, and not those of another subtask"
+                )
         return chosen
-
 
     def _knows(self, one: object) -> bool:
         if not isinstance(one, TrackedRecord):
@@ -224,14 +232,15 @@ class AckingOperator(Operator):
             produced = process(record, ctx)
             if produced is not None:
                 raise AcknowledgementError(
-                    f"process_element() returned {shorten(produced)}\n  emit records with ctx.emit(value)"
+                    f"process_element() of operator {self.context.name!r} returned {shorten(produced)}\n"
+                    "  emit records with ctx.emit(value)"
                 )
         except AcknowledgementError as error:
-            told = f"operator {self.context.name!r}: {error}\n  record  {shorten(value)}"
-            raise AcknowledgementError(told) from error
+            raise AcknowledgementError(f"{error}\n  record  {shorten(value)}") from error
         except Exception as error:
             raise self.user_error("acking function", value, error) from error
         ctx.side.flush(self.output)
+        ctx.in_hand = None
 
     def process_watermark(self, timestamp_ms: int) -> None:
         self._ctx.current_watermark_ms = timestamp_ms

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.elements.batch import Batch
+from engine.elements.errors import NO_RECORD
 from engine.elements.operator import Operator
 from operators.basic.function_state import operator_of
 from operators.basic.functions import UserFunction, own_instance
@@ -52,10 +53,10 @@ class FunctionSink:
     delivery = "at-least-once"
 
     def __init__(self, function: SinkFunction | type[SinkFunction]) -> None:
-        self.function = function
+        self._factory = operator_of(FunctionSinkOperator, function)
 
     def create_operator(self) -> Operator:
-        return operator_of(FunctionSinkOperator, self.function)()
+        return self._factory()
 
 
 class FunctionSinkOperator(SinkOperator):
@@ -84,7 +85,7 @@ class FunctionSinkOperator(SinkOperator):
         try:
             self.function.finish(self._ctx)
         except Exception as error:
-            raise self.user_error("finish of sink function", None, error) from error
+            raise self.user_error("finish of sink function", NO_RECORD, error) from error
 
     def close(self) -> None:
         self.function.close()

@@ -13,12 +13,12 @@ Rules (Flink: ``CheckpointedFunction``, ``ListCheckpointed``, ``StreamingFunctio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import JobChangedError, WeirError
+from engine.elements.errors import NO_RECORD, ConfigurationError, JobChangedError, WeirError, shorten
 from engine.elements.operator import Operator, OperatorContext, OperatorFactory, Output, TwoInputOperator
 from operators.basic.functions import own_instance
 from state_backends.api import OperatorBroadcastState, OperatorListState
@@ -72,8 +72,8 @@ class ListCheckpointed:
     is_union = False
     """Whether each subtask gets the elements of all."""
 
-    def snapshot_state(self, checkpoint_id: int) -> Iterable[Any]:
-        """The elements to store; none of them ``None``."""
+    def snapshot_state(self, checkpoint_id: int) -> Sequence[Any]:
+        """A list of the elements to store; none of them ``None``."""
         return ()
 
     def restore_state(self, elements: list[Any]) -> None:
@@ -81,9 +81,29 @@ class ListCheckpointed:
 
 
 def has_state(function: object) -> bool:
-    """Whether a function, or the class of one, has operator state."""
-    kind = function if isinstance(function, type) else type(function)
-    return issubclass(kind, CheckpointedFunction | ListCheckpointed)
+    """Whether a function, or the class of one, has operator state. Raises ``ConfigurationError`` for one whose state
+    would not be kept, or could not be restored."""
+    kind: Any = function if isinstance(function, type) else type(function)
+    bases = [base for base in (CheckpointedFunction, ListCheckpointed) if issubclass(kind, base)]
+    if len(bases) == 2:
+        raise ConfigurationError(
+            f"function {kind.__name__} is a CheckpointedFunction and a ListCheckpointed, and their methods differ\n"
+            "  fix: derive it from one of them"
+        )
+    if not bases:
+        if hasattr(function, "snapshot_state") or hasattr(function, "restore_state"):
+            raise ConfigurationError(
+                f"function {shorten(function)} has methods for operator state, which would never be called\n"
+                "  fix: derive its class from CheckpointedFunction or ListCheckpointed, too"
+            )
+        return False
+    name: object = getattr(function, "state_id", None)
+    if name is not None and (type(name) is not str or not name):
+        raise ConfigurationError(
+            f"state_id of function {kind.__name__} is {name!r}; it must be a text, such as the name of the class that"
+            " had the state"
+        )
+    return True
 
 
 class FunctionState:
@@ -123,8 +143,16 @@ class FunctionState:
 
     def snapshot(self, checkpoint_id: int) -> None:
         """A checkpoint begins."""
-        stored = self._call("snapshot_state", partial(self._function.snapshot_state, checkpoint_id))
-        if self._list is not None:
+        self._call("snapshot_state", partial(self._store, checkpoint_id))
+
+    def _store(self, checkpoint_id: int) -> None:
+        stored = self._function.snapshot_state(checkpoint_id)
+        if self._list is None:
+            if stored is not None:
+                raise TypeError(f"that of a CheckpointedFunction updates its states, and returned {shorten(stored)}")
+        elif not isinstance(stored, list | tuple):
+            raise TypeError(f"it must return a list of elements, and returned {shorten(stored)}")
+        else:
             self._list.update(stored)
 
     def _call(self, what: str, call: Callable[[], Any]) -> Any:
@@ -133,7 +161,7 @@ class FunctionState:
         except WeirError:
             raise
         except Exception as error:
-            raise self._operator.user_error(f"{what} of function", None, error) from error
+            raise self._operator.user_error(f"{what} of function", NO_RECORD, error) from error
 
     def fingerprint(self) -> object:
         """The attributes of the function, which become state with the next snapshot."""

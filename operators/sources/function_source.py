@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, check_whole
+from engine.elements.errors import NO_RECORD, ConfigurationError, check_whole
 from engine.elements.operator import Operator, OperatorFactory
 from engine.elements.source import SourceContext, SplitReader
 from operators.basic import FunctionState, UserFunction, has_state, own_instance
@@ -91,7 +91,7 @@ class _FunctionReader:
             if records is not None and (not isinstance(records, list) or len(records) > max_records):
                 raise ValueError(f"read() must return a list of up to {max_records} records, or None; got {records!r}")
         except Exception as error:
-            raise self._operator.user_error("source function", None, error) from error
+            raise self._operator.user_error("source function", NO_RECORD, error) from error
         return None if records is None else Batch(records)
 
     def position(self) -> None:

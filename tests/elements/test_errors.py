@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from engine.elements import errors
-from engine.elements.errors import MalformedRecordError, UserFunctionError, WeirError, shorten
+from engine.elements.errors import NO_RECORD, MalformedRecordError, UserFunctionError, WeirError, shorten
 
 KINDS = [
     kind
@@ -61,3 +61,21 @@ def test_long_records_are_shortened(length: int, shown: int | None) -> None:
     else:
         assert text == repr("x" * length)
         assert len(text) == shown
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise ZeroDivisionError("one over nothing")
+
+
+def test_a_value_that_cannot_be_printed_hides_no_error() -> None:
+    """Its type is told. Python prints no whole number of thousands of digits."""
+    assert shorten(Unprintable()) == "a value of type Unprintable that cannot be shown (one over nothing)"
+    assert shorten(10**5000).startswith("a value of type int that cannot be shown (Exceeds the limit")
+
+
+def test_where_no_record_is_to_blame_none_is_named() -> None:
+    """Such as in a snapshot; nor is it advised to leave records out."""
+    error = UserFunctionError("held", "snapshot_state of function", NO_RECORD, 1, ValueError("none"))
+    assert "record" not in str(error)
+    assert "record  None" in str(UserFunctionError("held", "map function", None, 1, ValueError("none")))

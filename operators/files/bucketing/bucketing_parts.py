@@ -164,7 +164,11 @@ class BucketingParts:
             if taken.isdisjoint(worn) and not any(fs.exists(posixpath.join(directory, one)) for one in worn):
                 break
         stream = self._files.begin(posixpath.join(bucket.id, names.in_progress(part)), part, exclusive=True)
-        bucket.part = self._new_part(stream, bucket.id, now_ms)
+        try:
+            bucket.part = self._new_part(stream, bucket.id, now_ms)
+        except BaseException:
+            stream.close()
+            raise
         bucket.synced_bytes, bucket.created_ms = 0, now_ms
         self._opened.append((bucket.id, part))
         return bucket.part

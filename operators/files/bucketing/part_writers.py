@@ -13,12 +13,13 @@ Rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Protocol
 from zlib import crc32
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, StorageError, check_whole
+from engine.elements.errors import ConfigurationError, StorageError, WeirError, check_whole, shorten
 from operators.files.formats import AvroRecords, RowFormat
 from operators.files.writing import (
     BlockPartWriter,
@@ -33,6 +34,7 @@ from operators.files.writing import (
 )
 from state_backends.codec import default_codec
 
+WRITER_METHODS = ("open", "write", "flush", "get_pos", "close", "duplicate", "encode", "lines_of")
 SEQUENCE_MAGIC = b"WEIRSEQ\x01"
 _HEAD_BYTES = 8
 """Length and checksum before each record of a sequence."""
@@ -197,6 +199,30 @@ def sequence_records(path: str, content: bytes) -> Iterator[Any]:
         at += _HEAD_BYTES + size
 
 
+class WriterError(Exception):
+    """A writer has failed outside of a record, or not done its duty. ``what`` was called, ``cause`` is its error."""
+
+    def __init__(self, what: str, cause: Exception) -> None:
+        super().__init__(what, cause)
+        self.what, self.cause = what, cause
+
+
+@contextmanager
+def _calling(what: str) -> Iterator[None]:
+    """Turn an error of a writer's own into :class:`WriterError`; those of the storage pass."""
+    try:
+        yield
+    except (OSError, WeirError):
+        raise
+    except Exception as error:
+        raise WriterError(f"{what} of writer", error) from error
+
+
+def lacks_methods(writer: object) -> bool:
+    """Whether an object is no :class:`Writer`."""
+    return not all(callable(getattr(writer, name, None)) for name in WRITER_METHODS)
+
+
 class RecordRows:
     """The records of a batch as they are: a writer encodes them one by one."""
 
@@ -227,8 +253,12 @@ class WriterEncoder:
         return found
 
     def open(self, stream: RecoverableStream, bucket_id: str, created_at_ms: int) -> WriterPart:
-        """The part that is written to ``stream``."""
-        return WriterPart(stream, bucket_id, created_at_ms, self._writer.duplicate())
+        """The part that is written to ``stream``. Raises :class:`WriterError`."""
+        with _calling("duplicate"):
+            writer = self._writer.duplicate()
+            if writer is self._writer or lacks_methods(writer):
+                raise TypeError(f"it must return another writer for each part, and returned {shorten(writer)}")
+        return WriterPart(stream, bucket_id, created_at_ms, writer)
 
 
 class WriterPart(PartFile):
@@ -239,7 +269,8 @@ class WriterPart(PartFile):
     def __init__(self, stream: RecoverableStream, bucket_id: str, created_at_ms: int, writer: Writer) -> None:
         super().__init__(stream, bucket_id, created_at_ms)
         self._writer = writer
-        writer.open(stream.write)
+        with _calling("open"):
+            writer.open(stream.write)
 
     @property
     def size_bytes(self) -> int:
@@ -251,22 +282,28 @@ class WriterPart(PartFile):
         for position in range(start, stop):
             try:
                 writer.write(records[position])
+                is_full = writer.get_pos() > size_bytes
+            except OSError:
+                # The storage has failed, not the writer.
+                raise
             except Exception as error:
                 raise RecordError(position, records[position], error) from error
-            if writer.get_pos() > size_bytes:
+            if is_full:
                 return position + 1
         return stop
 
     def persist(self) -> ResumeHandle:
-        self._flush(self._writer.flush)
+        self._flush("flush", self._writer.flush)
         return super().persist()
 
     def close_for_commit(self) -> Any:
-        self._flush(self._writer.close)
+        self._flush("close", self._writer.close)
         return super().close_for_commit()
 
-    def _flush(self, flush: Callable[[], None]) -> None:
-        flush()
-        written = self.stream.size_bytes
-        # Otherwise a restore would cut the part in the middle of a record.
-        assert self._writer.get_pos() == written, (self._writer, self._writer.get_pos(), written)
+    def _flush(self, what: str, flush: Callable[[], None]) -> None:
+        with _calling(what):
+            flush()
+            said, written = self._writer.get_pos(), self.stream.size_bytes
+            # Otherwise a restore would cut the part in the middle of a record.
+            if said != written:
+                raise ValueError(f"get_pos() is {said!r} after it, and the part has {written} bytes")

@@ -17,20 +17,27 @@ record, a timer that checks for inactive parts, state, and the end.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, StorageError, check_whole
+from engine.elements.errors import NO_RECORD, ConfigurationError, StorageError, check_whole
 from engine.elements.operator import Operator
 from operators.basic import SinkOperator
 from operators.files.bucketing.bucketing_parts import BUCKET_SNAPSHOT, BucketingParts
 from operators.files.bucketing.journal import PartJournal
 from operators.files.bucketing.late_truncation import POLL_INTERVAL_MS, LateTruncations, TruncatesLater
 from operators.files.bucketing.names import FINISHED, BucketingNames
-from operators.files.bucketing.part_writers import RecordRows, Writer, WriterEncoder
+from operators.files.bucketing.part_writers import (
+    WRITER_METHODS,
+    RecordRows,
+    Writer,
+    WriterEncoder,
+    WriterError,
+    lacks_methods,
+)
 from operators.files.bucketing.valid_length import read_valid_length
 from operators.files.formats import JsonLinesRowFormat, RowFormat
 from operators.files.sinks import check_directory, checked_assigner, checked_format
@@ -54,7 +61,6 @@ DEFAULT_INACTIVE_CHECK_INTERVAL_MS = 60_000
 DEFAULT_INACTIVE_THRESHOLD_MS = 60_000
 DEFAULT_ASYNC_TIMEOUT_MS = 60_000
 
-_WRITER_METHODS = ("open", "write", "flush", "get_pos", "close", "duplicate", "encode", "lines_of")
 _SCRATCH = b"scratch"
 """Seven bytes."""
 _SCRATCH_PREFIX = ".truncate-"
@@ -105,9 +111,9 @@ class BucketingSink:
         check_directory(path)
         if writer is not None and format is not None:
             raise ConfigurationError("give format= or writer=, not both: LineWriter(format) is a writer")
-        if writer is not None and not all(callable(getattr(writer, name, None)) for name in _WRITER_METHODS):
+        if writer is not None and lacks_methods(writer):
             raise ConfigurationError(
-                f"writer is {writer!r}; it must have {', '.join(_WRITER_METHODS)}\n"
+                f"writer is {writer!r}; it must have {', '.join(WRITER_METHODS)}\n"
                 "  fix: use LineWriter(format), AvroWriter(schema) or SequenceWriter(), or write the missing methods"
             )
         if format is not None and is_bulk(format):
@@ -292,7 +298,7 @@ class _BucketingSinkOperator(SinkOperator):
         if self.context.checkpointing_enabled or self._spec.names.finishes_on_close:
             try:
                 self._parts.close_parts()
-            except (OSError, StorageError):
+            except (OSError, StorageError, WriterError):
                 # No checkpoint depends on it, and the error must not hide the reason for closing the task.
                 self.context.metrics.count("numPartsNotClosed")
         # Without checkpoints, parts are open here because the job has failed; closing them would finish them.
@@ -346,8 +352,14 @@ class _BucketingSinkOperator(SinkOperator):
         with self._storage_errors():
             self._machine.commit(checkpoint_id)
 
-    def _storage_errors(self) -> AbstractContextManager[None]:
-        return storage_problems(self.context.name, self._spec.path)
+    @contextmanager
+    def _storage_errors(self) -> Iterator[None]:
+        """Errors of the storage, and of the writer, name the operator."""
+        try:
+            with storage_problems(self.context.name, self._spec.path):
+                yield
+        except WriterError as error:
+            raise self.user_error(error.what, NO_RECORD, error.cause) from error.cause
 
     def fingerprint(self) -> object:
         return self._machine.fingerprint(), self._finished, self._watermark_ms

@@ -159,6 +159,7 @@ class AvroFile:
         self._avro = import_fastavro()
         self._file = file
         self._path = path
+        self._reading = "its header"
         file.seek(0)
         if file.read(len(_MAGIC)) != _MAGIC:
             raise self._corrupt("it does not begin as an Avro file")
@@ -193,16 +194,17 @@ class AvroFile:
         if not file.read(1):
             return None
         file.seek(offset)
+        self._reading = f"the block at byte {offset}"
         count, size = self._read_long(), self._read_long()
         if count < 0 or not 0 <= size <= _MOST_BYTES:
-            raise self._corrupt(f"the block at byte {offset} says that it has {count} records in {size} bytes")
+            raise self._corrupt(f"{self._reading} says that it has {count} records in {size} bytes")
         if data:
             content = self._exactly(size)
         else:
             file.seek(size, 1)
             content = b""
         if self._exactly(_MARKER_BYTES) != self.marker:
-            raise self._corrupt(f"the block at byte {offset} does not end with the file's marker")
+            raise self._corrupt(f"{self._reading} does not end with the file's marker")
         return AvroBlock(offset, file.tell(), count, content)
 
     def places(self) -> Iterator[AvroBlock]:
@@ -239,14 +241,14 @@ class AvroFile:
                 return (value >> 1) ^ -(value & 1)
             shift += 7
             if shift > 63:
-                raise self._corrupt("a number has too many bytes")
+                raise self._corrupt(f"a number in {self._reading} has too many bytes")
 
     def _exactly(self, count: int) -> bytes:
         if not 0 <= count <= _MOST_BYTES:
-            raise self._corrupt(f"a length is {count}")
+            raise self._corrupt(f"a length in {self._reading} is {count}")
         data = self._file.read(count)
         if len(data) < count:
-            raise self._corrupt("it ends in the middle of its header or of a block")
+            raise self._corrupt(f"it ends in the middle of {self._reading}")
         return data
 
     def _corrupt(self, why: str) -> CorruptFileError:

@@ -17,6 +17,10 @@ from typing import Any, Literal, Protocol
 from engine.elements.errors import ConfigurationError
 from operators.files.formats.row_formats import check_csv_signs
 
+_MOST_CHARACTERS = 1 << 24
+"""Of a field. A line has no more bytes (:mod:`operators.files.reading.line_reader`), so sinks write such fields."""
+csv.field_size_limit(max(csv.field_size_limit(), _MOST_CHARACTERS))
+
 
 class LineError(ValueError):
     """A line does not match the format; the message says why."""

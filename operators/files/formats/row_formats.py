@@ -98,6 +98,9 @@ def check_csv_signs(delimiter: object, quote: object) -> None:
         raise ConfigurationError(f"delimiter must be one character, got {delimiter!r}, which is the quote")
 
 
+_BLANKS = " \t"
+
+
 class CsvRowFormat:
     """One CSV row per line, no header (a bucket is the concatenation of its files).
 
@@ -142,4 +145,5 @@ class CsvRowFormat:
         self._writer.writerow(record)
         if "\n" in self._line or "\r" in self._line:
             raise ValueError("a field has a line break, and a row must be one line")
-        return self._line
+        # Readers take a line of blanks for no row at all.
+        return self._line if self._line.strip(_BLANKS) else f"{self._quote}{self._line}{self._quote}"

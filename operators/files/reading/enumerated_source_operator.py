@@ -121,6 +121,7 @@ class EnumeratedSourceOperator(SourceOperator):
         if kind == SPLIT:
             self._is_asking = False
             assigned = FileSourceSplit(*content[0])
+            self.context.metrics.count("numSplitsAssigned")
             self._add_split(RunningSplit(assigned.id, assigned.position))
         elif kind == NO_MORE_SPLITS:
             self._is_asking, self._ends = False, True

@@ -151,6 +151,19 @@ class LogSink:
             # All promised records are durable. Only the snapshot is missing, which would shorten the next recovery.
             metrics.count("numLogsNotClosed")
 
+    def share_in_job(self, shared: dict[str, Any]) -> None:
+        """Sinks of one job whose logs have the same path share one log, since only one can be open for writing. Raises
+        :class:`ConfigurationError` when their settings differ."""
+        log = self.log
+        if not isinstance(log, DiskLog):
+            return
+        self.log = shared.setdefault(posixpath.normpath(log.path), log)
+        if self.log.settings != log.settings:
+            raise ConfigurationError(
+                f"two sinks of the job write to log {log.path!r}, and their settings of it differ\n"
+                "  fix: make one DiskLog object, and give it to both"
+            )
+
     def live_in(self, files: FileSystem, output_dir: str, logs: dict[str, DiskLog]) -> None:
         """Take part in a simulation. Rows of a log on disk are read from these files, even while a sink writes to it.
         ``logs`` are the logs of the simulation by path: sinks that share a log share its writer."""

@@ -132,8 +132,9 @@ class TransactionalLogSink(TwoPhaseCommitSinkOperator):
                 f"sink {context.name!r} starts from nothing, but another run has committed"
                 f" {sum(one.commits for one in others)} transactions to its log, such as those of"
                 f" {others[-1].producer.transactional_id!r}: its records would follow those of that run\n"
-                "  fix: resume that run; or write to another log; or set existing='append', or give each run a"
-                " transactional_id_prefix of its own, to leave the records where they are"
+                "  fix: resume that run; or write to another log; or set existing='append' (of a table"
+                " 'sink.existing'), or give each run a transactional_id_prefix of its own, to leave the records where"
+                " they are"
             )
         for one in others:
             self._requests.ask(self._log.forget, one.producer.transactional_id, self._now_ns())

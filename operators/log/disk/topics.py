@@ -81,8 +81,7 @@ def lock_log(fs: FileSystem, directory: str) -> DirectoryLock:
         holder = "another process" if error.holder is None else f"process {error.holder}"
         raise StorageError(
             f"log {directory} is being written to by {holder}: two writers would overwrite each other\n"
-            "  fix: wait for it to end, stop it, or write to another log; sinks of one job that write to the same log"
-            " share one DiskLog object; reading needs no lock"
+            "  fix: wait for it to end, stop it, or write to another log; reading needs no lock"
         ) from error
     except StorageNotWritableError as error:
         raise StorageError(str(error)) from error

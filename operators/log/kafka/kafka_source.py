@@ -237,8 +237,8 @@ class _KafkaReader:
         try:
             return self._value(message.value())
         except Exception as error:
-            context = self._context
-            raise UserFunctionError(context.name, "value", message.value(), context.attempt, error) from error
+            context, what = self._context, f"value, at offset {message.offset()} of {self._what},"
+            raise UserFunctionError(context.name, what, message.value(), context.attempt, error) from error
 
     def position(self) -> Any:
         return (self._offset, self._end)

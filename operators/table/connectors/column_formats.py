@@ -102,7 +102,8 @@ class AvroTableFormat:
 
 
 def _avro_schema(types: Types) -> dict[str, Any]:
-    fields = [{"name": name, "type": ["null", kind.avro(f"row_{name}")]} for name, kind in types.items()]
+    # Names by position: those of columns may meet, such as a_b and the field b of a.
+    fields = [{"name": name, "type": ["null", kind.avro(f"row_{at}")]} for at, (name, kind) in enumerate(types.items())]
     return {"type": "record", "name": "row", "fields": fields}
 
 

@@ -28,6 +28,7 @@ _DURATION_MS = {
 }  # fmt: skip
 _SIZE_BYTES = {"": 1, "b": 1, "bytes": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30,
                "gb": 1 << 30}  # fmt: skip
+_NUMBER = re.compile(r"\s*\d{1,18}\s*", re.ASCII)
 _QUANTITY = re.compile(r"\s*(\d+)\s*([a-zA-Z]*)\s*")
 
 
@@ -44,7 +45,8 @@ class ConfigOption:
     ``meaning``   a sentence for the reference;
     ``default``   the value when it is not given, already of the kind's type;
     ``choices``   the allowed values, if it is a ``choice``;
-    ``required``  whether it must be given.
+    ``required``  whether it must be given;
+    ``least``     the least value of a number.
     """
 
     key: str
@@ -53,11 +55,14 @@ class ConfigOption:
     default: Any = None
     choices: tuple[str, ...] = ()
     required: bool = False
+    least: int = 0
 
     def parse(self, value: object) -> Any:
         """The value of the option. Raises ``OptionError``."""
         if self.kind == "choice":
             return self._choice(value)
+        if self.kind == "number":
+            return _number(value, self.least)
         return _PARSERS[self.kind](value)
 
     def _choice(self, value: object) -> str:
@@ -103,12 +108,11 @@ def _boolean(value: object) -> bool:
     return text == "true"
 
 
-def _number(value: object) -> int:
-    if type(value) is int and value >= 0:
-        return value
-    if isinstance(value, str) and re.fullmatch(r"\s*\d+\s*", value):
-        return int(value)
-    raise OptionError("takes a whole number of at least 0")
+def _number(value: object, least: int) -> int:
+    number = int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else value
+    if type(number) is not int or number < least:
+        raise OptionError(f"takes a whole number of at least {least}")
+    return number
 
 
 def _quantity(units: Mapping[str, int], examples: str) -> Callable[[object], int]:
@@ -138,7 +142,6 @@ def _list(value: object) -> tuple[str, ...]:
 _PARSERS: dict[str, Callable[[object], Any]] = {
     "text": _text,
     "boolean": _boolean,
-    "number": _number,
     "duration": _quantity(_DURATION_MS, "a whole number and a unit, such as '30 s' (ms, s, min, h, d)"),
     "size": _quantity(_SIZE_BYTES, "a whole number and a unit, such as '128 mb' (b, kb, mb, gb)"),
     "list": _list,

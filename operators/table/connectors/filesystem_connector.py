@@ -23,7 +23,7 @@ from operators.files.sinks import FileSink
 from operators.files.writing import DEFAULT_PARTITION_NAME, TableRollingPolicy, is_bulk
 from operators.table.connectors.connector_options import ConfigOption, Options
 from operators.table.connectors.factories import FormatFactory, TableDefinition
-from operators.table.connectors.table_source import TableFileSource, values_of_partition
+from operators.table.connectors.table_source import TableFileSource, text_in_path
 from operators.table.partitions import (
     CUSTOM,
     METASTORE,
@@ -45,7 +45,7 @@ _MINUTE_MS = 60_000
 _METASTORE_FILE = "metastore.sqlite"
 
 SINK_PARALLELISM = ConfigOption(
-    "sink.parallelism", "number", "how many subtasks write; as many as the job says if none"
+    "sink.parallelism", "number", "how many subtasks write; as many as the job says if none", least=1
 )
 
 _ROLLING = (
@@ -57,7 +57,9 @@ _ROLLING = (
 _COMPACTION = (
     ConfigOption("auto-compaction", "boolean", "put the small files of each checkpoint together", False),
     ConfigOption("compaction.file-size", "size", "up to which size; that of a part if it is not given"),
-    ConfigOption("compaction.parallelism", "number", "how many subtasks compact; as many as write if it is not given"),
+    ConfigOption(
+        "compaction.parallelism", "number", "how many subtasks compact; as many as write if it is not given", least=1
+    ),
 )
 _COMMIT = (
     ConfigOption(
@@ -186,7 +188,7 @@ class FileSystemConnector:
                 policies=_policies(options),
                 staging=options["sink.staging"],
             )
-            staged.check_partition = partial(values_of_partition, table=table)
+            staged.partition_text = partial(text_in_path, table)
             _spread(staged, table)
             return staged
         bulk, compacts = is_bulk(written), options["auto-compaction"]
@@ -212,7 +214,7 @@ class FileSystemConnector:
             default_partition=options["partition.default-name"],
             bucket_check_interval_ms=check_ms,
         )
-        partitioned.writer.check_partition = partial(values_of_partition, table=table)
+        partitioned.writer.partition_text = partial(text_in_path, table)
         partitioned.writer.sync = options["sync-on-flush"]
         _spread(partitioned.writer, table)
         return partitioned
@@ -222,7 +224,8 @@ def _spread(writer: FileSink | StagedFileSink, table: TableDefinition) -> None:
     """Say how many subtasks write, and which of them which records."""
     writer.parallelism = table.options[SINK_PARALLELISM.key]
     if table.options["sink.shuffle-by-partition.enable"]:
-        writer.key = partition_key(table.partition_keys, table.options["partition.default-name"])
+        default_name = table.options["partition.default-name"]
+        writer.key = partition_key(table.partition_keys, default_name, partial(text_in_path, table))
         writer.key_type = STRING
 
 
@@ -270,9 +273,6 @@ def _contradictions_in_compaction(options: Options) -> Iterable[str]:
             yield f"{key!r} does nothing without 'auto-compaction' = 'true'"
     if options["compaction.file-size"] == 0:
         yield "'compaction.file-size' is 0; leave it out to have files of the size of a part"
-    for key in (SINK_PARALLELISM.key, "compaction.parallelism"):
-        if options[key] == 0:
-            yield f"{key!r} is 0; leave it out to have the parallelism of the job"
 
 
 def _contradictions_in_commit(options: Options) -> Iterable[str]:

@@ -71,7 +71,7 @@ class LogConnector:
         return (
             ConfigOption("path", "text", "the directory of the log; of a sink below the run's output", required=True),
             _TOPIC,
-            ConfigOption("partitions", "number", "of a topic that the sink makes", 1),
+            ConfigOption("partitions", "number", "of a topic that the sink makes", 1, least=1),
             _startup("timestamp"),
             ConfigOption("scan.startup.timestamp-millis", "number", "begin with what was appended then or later"),
             _BOUNDED,
@@ -130,7 +130,7 @@ class KafkaConnector:
         return (
             _TOPIC,
             ConfigOption("properties.bootstrap.servers", "text", "host:port, with ',' between several", required=True),
-            ConfigOption("partitions", "number", "of the topic, for the sink", 1),
+            ConfigOption("partitions", "number", "of the topic, for the sink", 1, least=1),
             _startup(),
             _BOUNDED,
             _DISCOVERY,

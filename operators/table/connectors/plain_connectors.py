@@ -32,6 +32,8 @@ _SEQUENCE_OPTIONS, _RANDOM_OPTIONS = ("start", "end"), ("min", "max", "length", 
 _DEFAULT_LENGTH = 20
 _FIRST_DAY, _DAYS = datetime.date(1970, 1, 1), 24_837
 """Up to the end of 2037."""
+_EXACT = decimal.Context(prec=40)
+"""Keeps all digits of a DECIMAL, which has up to 38; Python's own context keeps 28."""
 _DAY_US = 86_400_000_000
 
 
@@ -50,8 +52,10 @@ class DatagenConnector(_Plain):
     def options(self) -> Sequence[ConfigOption]:
         return (
             ConfigOption("number-of-rows", "number", "how many rows; needed unless there is a sequence"),
-            ConfigOption("rows-per-second", "number", "of virtual time; as fast as they are read if it is not given"),
-            ConfigOption("splits", "number", "how many subtasks can generate at most", 1),
+            ConfigOption(
+                "rows-per-second", "number", "of virtual time; as fast as they are read if it is not given", least=1
+            ),
+            ConfigOption("splits", "number", "how many subtasks can generate at most", 1, least=1),
             ConfigOption("seed", "number", "other rows for another seed", 0),
             ConfigOption("fields.#.kind", "choice", "how a column is filled", _RANDOM, (_RANDOM, _SEQUENCE)),
             ConfigOption("fields.#.start", "text", "of a sequence"),
@@ -72,7 +76,6 @@ class DatagenConnector(_Plain):
             counts.append(options["number-of-rows"])
         elif not counts:
             problems.append("'number-of-rows' is missing, and no field is a sequence: the rows would never end")
-        problems += [f"{key!r} is 0" for key in ("rows-per-second", "splits") if options[key] == 0]
         options.refuse(problems)
         makers = {name: make for name, (make, _) in fields.items()}
 
@@ -189,10 +192,10 @@ def _random(kind: DataType, draw: _Draws, length: int, least: Any = None, most: 
 def _random_decimal(kind: Any, draw: _Draws, least: Any, most: Any) -> decimal.Decimal:
     greatest = 10**kind.precision - 1
     low, high = (
-        default if one is None else int(one.scaleb(kind.scale))
+        default if one is None else int(_EXACT.scaleb(one, kind.scale))
         for one, default in ((least, -greatest), (most, greatest))
     )
-    return decimal.Decimal(_between(draw, low, high)).scaleb(-kind.scale)
+    return _EXACT.scaleb(_between(draw, low, high), -kind.scale)
 
 
 def _random_nested(kind: NestedType, base: str, draw: _Draws, length: int) -> Any:

@@ -92,7 +92,7 @@ class CsvTableFormat:
             header=options["csv.header"],
             delimiter=options["csv.field-delimiter"],
             quote=options["csv.quote-character"],
-            null_values=() if null is None else (null,),
+            null_values=(null,),
             encoding=options["csv.encoding"],
         )
 
@@ -106,7 +106,7 @@ class CsvTableFormat:
             tuple(columns),
             delimiter=options["csv.field-delimiter"],
             quote=options["csv.quote-character"],
-            null=options["csv.null-literal"] or "",
+            null=options["csv.null-literal"],
         )
         texts = {name: kind.to_text for name, kind in columns.items() if kind.plain_type in (None, bool)}
         return CheckedRowFormat(rows, columns, texts)
@@ -127,7 +127,7 @@ class CsvTableFormat:
             )
             if len(sign) != 1 or sign in "\r\n" or delimiter == quote
         ]  # fmt: skip
-        if null is not None and (type(null) is not str or any(sign in null for sign in (delimiter, quote, "\r", "\n"))):
+        if type(null) is not str or any(sign in null for sign in (delimiter, quote, "\r", "\n")):
             problems.append(
                 f"'csv.null-literal' is {null!r}: it takes a text without delimiters, quotes and line breaks"
             )
@@ -199,7 +199,9 @@ class _OneColumn:
         self._lines = TextRowFormat()
 
     def encode(self, record: Any) -> str:
-        [text] = record.values()
+        [(column, text)] = record.items()
+        if text is None:
+            raise ValueError(f"column {column!r}: format 'text' has no null")
         return self._lines.encode(text)
 
 

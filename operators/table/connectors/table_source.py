@@ -16,6 +16,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+def text_in_path(table: TableDefinition, column: str, value: object) -> str:
+    """A value of a partition column as it stands in paths, the same for equal values. Raises
+    :class:`PartitionPathError` for one that a source would not read back."""
+    kind, default_name = data_type(table.schema[column]), table.options["partition.default-name"]
+    try:
+        text: str = kind.to_text(kind.checked(value))
+    except ValueError as error:
+        raise PartitionPathError(f"partition column {column!r}: {error}") from None
+    if text == default_name:
+        raise PartitionPathError(
+            f"partition column {column!r} is {text!r}, which stands for null\n"
+            "  choose another name for that with 'partition.default-name'"
+        )
+    return text
+
+
 def values_of_partition(path: str, table: TableDefinition) -> dict[str, Any]:
     """The values of the partition columns in ``path``, of their types. Raises :class:`PartitionPathError`."""
     texts = partition_values(path, table.partition_keys, table.options["partition.default-name"])

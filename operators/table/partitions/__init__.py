@@ -33,6 +33,7 @@ from operators.table.partitions.partitioned_file_sink import (
 from operators.table.partitions.partitioning import (
     NoPartitionError as NoPartitionError,
     PartitionColumns as PartitionColumns,
+    TextInPath as TextInPath,
     check_columns as check_columns,
     partition_key as partition_key,
 )

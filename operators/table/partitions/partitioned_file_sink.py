@@ -11,7 +11,7 @@ committer, and partitions are not announced as complete.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from engine.elements.errors import ConfigurationError, check_whole, shorten
@@ -28,7 +28,7 @@ from operators.files.writing import (
 )
 from operators.table.partitions.partition_commit import PartitionCommit, PartitionCommitterSpec
 from operators.table.partitions.partition_compaction import CompactCoordinatorSpec, CompactSpec
-from operators.table.partitions.partitioning import PartitionAssigner
+from operators.table.partitions.partitioning import PartitionAssigner, TextInPath
 from operators.table.partitions.streaming_file_writer import StreamingFileWriterOperator
 from operators.table.partitions.table_compaction import UNCOMPACTED_PREFIX
 from operators.transactions import part_options
@@ -90,16 +90,16 @@ class WriterSpec(FileSink):
         self.keeps_columns = keeps_columns
         self.default_partition = default_partition
         self.makes_up_for_lost_announcements = makes_up_for_lost_announcements
-        self.check_partition: Callable[[str], object] | None = None
-        """Raises an error for the path of a partition that the table's description does not allow."""
+        self.partition_text: TextInPath | None = None
+        """How values of partition columns stand in paths; ``None`` = by ``str``."""
         if compacts:
             self.prefix = UNCOMPACTED_PREFIX + prefix
 
     def create_assigner(self) -> BucketAssigner:
         """The assigner of partitions to records, for one writer."""
         by_time = None if self.commit is None else self.commit.check(self.columns)
-        checks = [check for check in (self.check_partition, by_time) if check is not None]
-        return PartitionAssigner(self.columns, self.default_partition, checks)
+        checks = [] if by_time is None else [by_time]
+        return PartitionAssigner(self.columns, self.default_partition, checks, self.partition_text)
 
     def create_operator(self) -> Operator:
         return StreamingFileWriterOperator(self)

@@ -26,6 +26,8 @@ from operators.files.writing import (
     partition_directory,
 )
 
+TextInPath = Callable[[str, Any], str]
+
 _MAX_KNOWN = 10_000
 _SCALARS = (str, int, float, decimal.Decimal, datetime.date, datetime.time)
 
@@ -75,7 +77,9 @@ class PartitionColumns:
     ``partition``  the columns in the path, in their order;
     ``static``     their values that are known beforehand;
     ``default_name``  the name of null and the empty text in the path;
-    ``check``      is called with each new path; its ``ValueError`` refuses the record.
+    ``check``      is called with each new path; its ``ValueError`` refuses the record;
+    ``text_of``    is called with a column and its value, and returns the text for the path or raises ``ValueError``; by
+                   default ``str`` of the value.
     """
 
     def __init__(
@@ -85,7 +89,9 @@ class PartitionColumns:
         static: Mapping[str, object] | None = None,
         default_name: str = DEFAULT_PARTITION_NAME,
         check: Callable[[str], object] | None = None,
+        text_of: TextInPath | None = None,
     ) -> None:
+        self._text_of = text_of
         self.partition = check_columns(partition) if partition else ()
         self.static = dict(static or {})
         self._default_name = checked_default(default_name)
@@ -104,6 +110,9 @@ class PartitionColumns:
         check_values(self._dynamic, values)
         given = iter(values)
         everything = [self.static[name] if name in self.static else next(given) for name in self.partition]
+        if (text_of := self._text_of) is not None:
+            pairs = zip(self.partition, everything, strict=True)
+            everything = [value if value is None else text_of(name, value) for name, value in pairs]
         path = partition_directory(self.partition, everything, self._default_name)
         if self._check is not None:
             self._check(path)
@@ -204,16 +213,19 @@ def _check_static(partition: tuple[str, ...], static: Mapping[str, object], colu
             raise ConfigurationError(f"partition column {missing[0]!r} is none of the columns {', '.join(columns)}")
 
 
-def partition_key(columns: Sequence[str], default_name: str) -> Callable[[Any], str]:
+def partition_key(
+    columns: Sequence[str], default_name: str, text_of: TextInPath | None = None
+) -> Callable[[Any], str]:
     """A function of a record, which is a dict: the path of its partition."""
-    paths = PartitionColumns(None, columns, None, default_name)
+    paths = PartitionColumns(None, columns, None, default_name, text_of=text_of)
     return lambda record: paths.paths_of([record])[0]
 
 
 class PartitionAssigner(BucketAssigner):
     """The partition of a record, which is a dict, as its bucket.
 
-    ``checks``  are called with each new partition before anything is written to it; an error refuses the record.
+    ``checks``   are called with each new partition before anything is written to it; an error refuses the record;
+    ``text_of``  see :class:`PartitionColumns`.
     """
 
     def __init__(
@@ -221,10 +233,11 @@ class PartitionAssigner(BucketAssigner):
         columns: Sequence[str],
         default_name: str = DEFAULT_PARTITION_NAME,
         checks: Sequence[Callable[[str], object]] = (),
+        text_of: TextInPath | None = None,
     ) -> None:
         self.columns = check_columns(columns)
         check = (lambda path: [check(path) for check in checks]) if checks else None
-        self._paths = PartitionColumns(None, self.columns, None, default_name, check)
+        self._paths = PartitionColumns(None, self.columns, None, default_name, check, text_of)
 
     def bucket_of(self, record: Any, context: BucketContext) -> str:
         """The path of the partition. Raises :class:`RecordError` for a record without one."""

@@ -44,6 +44,7 @@ from operators.table.partitions import (
     CommitPolicy,
     NoPartitionError,
     PartitionColumns,
+    TextInPath,
     check_columns,
     check_policies,
     one_process,
@@ -136,8 +137,8 @@ class StagedFileSink:
         self.policies = tuple(policies)
         self.prefix, self.suffix = prefix, suffix
         self.staging = staging
-        self.check_partition: Callable[[str], object] | None = None
-        """Raises an error for the path of a partition that the table's description does not allow."""
+        self.partition_text: TextInPath | None = None
+        """How values of partition columns stand in paths; ``None`` = by ``str``."""
         self.partition_columns()
         self.parallelism: int | None = None
         """How many writers there must be, ``None`` = as the job says."""
@@ -148,7 +149,11 @@ class StagedFileSink:
     def partition_columns(self) -> PartitionColumns:
         """Separates the columns in the path from the others."""
         return PartitionColumns(
-            self.columns, self.partition_by, self.static_partition, self.default_partition, self.check_partition
+            self.columns,
+            self.partition_by,
+            self.static_partition,
+            self.default_partition,
+            text_of=self.partition_text,
         )
 
     def add_to(self, stream: Any, options: Mapping[str, Any]) -> None:

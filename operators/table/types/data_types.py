@@ -30,6 +30,7 @@ from engine.elements.errors import shorten
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
 _GREATEST_DOUBLE = int(sys.float_info.max)
+_INFINITE = (math.inf, -math.inf)
 
 
 class DataType(ABC):
@@ -151,9 +152,17 @@ class FloatingType(DataType):
         found: float = rounded
         return found
 
+    def holds_as_they_are(self, values: Sequence[Any]) -> bool:
+        return super().holds_as_they_are(values) and not any(one in values for one in _INFINITE)
+
     def of_json(self, value: Any, *, iso: bool = False) -> float:
-        # Beside DECIMAL columns the reader of JSON keeps all digits of a number.
-        return self.checked(float(value) if isinstance(value, decimal.Decimal) else value)
+        # Beside DECIMAL columns, and in CSV, the reader of JSON keeps all digits of a number.
+        is_exact = isinstance(value, decimal.Decimal)
+        number = float(value) if is_exact else value
+        # In JSON no number is infinite, but one may be too large. In CSV a nested value may say Infinity.
+        if number in _INFINITE and not (is_exact and value.is_infinite()):
+            raise self.wrong(value, f"it does not fit {self.bits} bits")
+        return self.checked(number)
 
     def to_json(self, value: float, *, iso: bool = False) -> float:
         return float(self.to_text(value))
@@ -169,7 +178,10 @@ class FloatingType(DataType):
     def of_text(self, text: str) -> float:
         if "_" in text or text != text.strip():
             raise ValueError(f"a {self.name} is a decimal number")
-        return self.checked(float(text))
+        number = float(text)
+        if number in _INFINITE and "inf" not in text.lower():
+            raise self.wrong(text, f"it does not fit {self.bits} bits")
+        return self.checked(number)
 
     def arrow(self, pa: Any) -> Any:
         return pa.type_for_alias(f"float{self.bits}")
@@ -192,7 +204,9 @@ class DecimalType(DataType):
         if type(number) is not decimal.Decimal or not number.is_finite():
             raise self.wrong(value)
         try:
-            return number.quantize(self._unit, context=self._context)
+            found = number.quantize(self._unit, context=self._context)
+            # Parquet, Avro and ORC have no negative zero.
+            return found or found.copy_abs()
         except decimal.Inexact:
             raise self.wrong(value, f"it has more than {_digits(self.scale)} after the point") from None
         except decimal.InvalidOperation:

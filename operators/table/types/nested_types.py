@@ -39,7 +39,7 @@ class NestedType(DataType):
 
     def of_text(self, text: str) -> Any:
         try:
-            value = json.loads(text, parse_float=decimal.Decimal)
+            value = json.loads(text, parse_float=decimal.Decimal, parse_constant=decimal.Decimal)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{self.name} is written as JSON: {error}") from None
         return self.of_json(value)
@@ -111,8 +111,11 @@ class RowType(NestedType):
         self.names, self.parts = tuple(fields), tuple(fields.values())
 
     def _each(self, value: Any, of: Callable[[DataType, Any], Any]) -> dict[str, Any]:
-        if not isinstance(value, Mapping) or any(name not in self.names for name in value):
+        if not isinstance(value, Mapping):
             raise self.wrong(value)
+        more = [name for name in value if name not in self.names]
+        if more:
+            raise self.wrong(value, f"it has no field {more[0]!r}")
         row = {}
         for name, kind in zip(self.names, self.parts, strict=True):
             one = value.get(name)
@@ -124,7 +127,7 @@ class RowType(NestedType):
 
     def avro(self, place: str) -> Any:
         fields = [
-            {"name": name, "type": ["null", kind.avro(f"{place}_{name}")]}
-            for name, kind in zip(self.names, self.parts, strict=True)
+            {"name": name, "type": ["null", kind.avro(f"{place}_{at}")]}
+            for at, (name, kind) in enumerate(zip(self.names, self.parts, strict=True))
         ]
         return {"type": "record", "name": place, "fields": fields}

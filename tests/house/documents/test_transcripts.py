@@ -42,6 +42,7 @@ _TRANSCRIPTS = (
     "state-backends",
     "database-sinks",
     "committers",
+    "state",
     "compaction",
     "sources-and-sinks",
     "file-sink",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine.checkpoint.restore import NoRestart
-from engine.elements.errors import ConfigurationError, JobChangedError
+from engine.elements.errors import ConfigurationError, JobChangedError, JobGraphError, UserFunctionError
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
@@ -285,3 +285,79 @@ def test_a_failing_snapshot_names_the_function() -> None:
     assert result.state == "failed"
     assert "broken" in str(result.error)
     assert "snapshot_state of function" in str(result.error)
+
+
+class Returns(ListCheckpointed):
+    """A map function whose snapshot is what it was made with."""
+
+    def __init__(self, stored: Any) -> None:
+        self.stored = stored
+
+    def __call__(self, value: Any) -> Any:
+        return value
+
+    def snapshot_state(self, checkpoint_id: int) -> Any:
+        return self.stored
+
+
+class ReturnsToo(Returns, CheckpointedFunction):  # type: ignore[misc]
+    """Derived from both bases."""
+
+
+class Forgets(Numbered):
+    """Returns what it should put into its state."""
+
+    def snapshot_state(self, checkpoint_id: int) -> Any:
+        return [self.count]
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (Returns(None), "it must return a list of elements, and returned None"),
+        (Returns("ab"), "it must return a list of elements, and returned 'ab'"),
+        (Returns([None]), "an element that is None"),
+        (Forgets(), "that of a CheckpointedFunction updates its states, and returned"),
+    ],
+)
+def test_a_snapshot_that_would_lose_state_is_refused(function: Any, told: str) -> None:
+    """The message names the operator and says what to return; no record is to blame."""
+    one = _subtask(function)
+    with pytest.raises((UserFunctionError, ValueError), match=told) as error:
+        one.snapshot(1, Checkpoint(1))
+    assert "record" not in str(error.value)
+
+
+def test_a_function_whose_state_has_no_name_or_two_owners_is_refused() -> None:
+    """Before the job begins: a checkpoint with such a name could not be restored."""
+    named, numbers = Numbered(), Job("refused").source(SequenceSource(0, 3))
+    named.state_id = 5  # type: ignore[assignment]
+    with pytest.raises(ConfigurationError, match="state_id of function Numbered is 5; it must be a text"):
+        numbers.map(named)
+    with pytest.raises(ConfigurationError, match="is a CheckpointedFunction and a ListCheckpointed"):
+        numbers.map(ReturnsToo([1]))
+
+
+class NotDerived:
+    """Has the methods, and neither base."""
+
+    def __call__(self, *values: Any) -> Any:
+        return values[0]
+
+    def process_element(self, value: Any, ctx: Any) -> list[Any]:
+        return [value]
+
+    def snapshot_state(self, checkpoint_id: int) -> list[Any]:
+        return [1]
+
+
+def test_state_that_no_one_would_keep_is_refused() -> None:
+    """Methods without a base, and functions of operators that keep no operator state, such as a reduction."""
+    numbers = Job("refused").source(SequenceSource(0, 3))
+    for use in (numbers.map, numbers.flat_map, numbers.filter, numbers.process):
+        with pytest.raises(ConfigurationError, match="derive its class from CheckpointedFunction or ListCheckpointed"):
+            use(NotDerived())
+    keyed = numbers.key_by(lambda number: number)
+    for use in (numbers.key_by, numbers.partition_custom, numbers.map_columns, keyed.reduce):
+        with pytest.raises(JobGraphError, match=r"snapshot_state\(\) and restore_state\(\) would never be called"):
+            use(Numbered())

@@ -8,13 +8,21 @@ from typing import Any
 
 import pytest
 
+from engine.elements.errors import JobFailedError
 from engine.elements.source import SpoutMessage
 from engine.graph.job import Job
 from engine.observe.trace_events import AckingMessage
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
-from operators.basic import AckingContext, AckingFunction, CollectedResults, CollectSink, TrackedRecord
-from operators.sources import SequenceSource, SpoutSource
+from operators.basic import (
+    AckingContext,
+    AckingFunction,
+    CollectedResults,
+    CollectSink,
+    ListCheckpointed,
+    TrackedRecord,
+)
+from operators.sources import FunctionSource, SequenceSource, SourceFunction, SpoutSource
 from tests.runtime.acking.acked_jobs import acking_config, at_once, run_acked
 from tests.runtime.support import MS, US
 
@@ -224,6 +232,11 @@ def _one_anchor(record: TrackedRecord, ctx: AckingContext) -> None:
     ctx.emit(1, anchors=record)  # type: ignore[arg-type]
 
 
+def _again_in_time(record: TrackedRecord, ctx: AckingContext) -> None:
+    ctx.ack(record)
+    ctx.reset_timeout(record)
+
+
 def _returns(record: TrackedRecord, ctx: AckingContext) -> None:
     return [record.value]  # type: ignore[return-value]
 
@@ -233,9 +246,10 @@ def _returns(record: TrackedRecord, ctx: AckingContext) -> None:
     [
         (_twice, "was acknowledged before, and its tree may be finished: the function cannot settle it"),
         (_late_anchor, "the function cannot anchor a record to it\n  emit before you settle it"),
-        (_value, "is no record that this function was given\n  pass records that process_element() got"),
+        (_value, "is no record that this subtask was given\n  pass records that process_element() got"),
         (_one_anchor, "write anchors=[record]"),
         (_returns, "emit records with ctx.emit"),
+        (_again_in_time, "the function cannot restart its timeout\n  leave this call out"),
     ],
 )
 @pytest.mark.parametrize("mode", ["acking", "aligned"])
@@ -246,6 +260,71 @@ def test_a_wrong_use_of_a_record_fails_the_job_and_says_how_to_write_it(process:
 
     assert result.state == "failed"
     assert told in str(result.error)
+    assert "operator 'function'" in str(result.error)
+
+
+class EmitsInOpen(AckingFunction):
+    def open(self, ctx: AckingContext) -> None:
+        ctx.emit(1)
+
+
+class EmitsAtTheEnd(Settled):
+    def open(self, ctx: AckingContext) -> None:
+        self.ctx = ctx
+
+    def close(self) -> None:
+        self.ctx.side_output("late", 1)
+
+
+@pytest.mark.parametrize("function", [EmitsInOpen, EmitsAtTheEnd])
+def test_a_function_emits_only_with_a_record_in_hand(function: type[AckingFunction]) -> None:
+    """Nothing would be the anchor of the new record."""
+    result = Execution(_job(function, at_once()).plan(), acking_config()).run()
+
+    assert isinstance(result.error, JobFailedError)
+    assert "the function of operator 'function': it cannot emit without a record in hand" in str(result.error)
+
+
+def test_a_record_of_another_subtask_is_refused() -> None:
+    """Its tree is tracked by the other task."""
+    held: list[tuple[object, TrackedRecord]] = []
+
+    class Foreign(AckingFunction):
+        def process_element(self, record: TrackedRecord, ctx: AckingContext) -> None:
+            for owner, one in held:
+                if owner is not self:
+                    ctx.ack(one)
+            held.append((self, record))
+
+    job = Job("foreign")
+    numbers = job.source(SequenceSource(0, 2), name="numbers").rebalance()
+    numbers.process(Foreign, name="function", parallelism=2).sink(CollectSink(at_once()))
+    result = Execution(job.plan(), acking_config()).run()
+    assert "<record 0, open> is no record that this subtask was given" in str(result.error)
+
+
+class Counted(SourceFunction, ListCheckpointed):
+    """A source function whose position is its state."""
+
+    number = 0
+
+    def read(self, max_records: int, ctx: Any) -> list[int] | None:
+        self.number += 1
+        return [self.number] if self.number < 50 else None
+
+    def snapshot_state(self, checkpoint_id: int) -> list[int]:
+        return [self.number]
+
+
+def test_a_source_function_that_dies_begins_anew() -> None:
+    """There is no checkpoint with its position: records come again, and none is missing."""
+    results = at_once()
+    job = Job("counted")
+    job.source(FunctionSource(Counted), name="numbers").sink(CollectSink(results), name="sink", chain=False)
+    run_acked(job, kills=[("numbers[0]", 20 * US)])
+
+    assert set(results.records) == set(range(1, 50))
+    assert len(results.records) > 49
 
 
 def test_with_checkpoints_records_that_wait_in_a_function_are_in_the_checkpoint() -> None:

@@ -24,7 +24,7 @@ from operators.files.bucketing import (
 from operators.files.formats import CsvRowFormat, JsonLinesRowFormat
 from operators.files.writing import partition_path
 from operators.sources import SequenceSource
-from state_backends.files import MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.operators.harness import Checkpoint, Harness
 
 US = 1_000
@@ -166,3 +166,77 @@ def test_the_reader_needs_the_writer_of_the_sink() -> None:
     one.finish()
     one.checkpoint(1)
     assert read_bucketing_output(files, "/out/rows", lines_of=SequenceWriter().lines_of) == {"": ["'a'"]}
+
+
+class Selfish(LineWriter):
+    """Gives itself in place of another one."""
+
+    def duplicate(self) -> LineWriter:
+        return self
+
+
+class Nothing(LineWriter):
+    def duplicate(self) -> Any:
+        return None
+
+
+class Miscounted(LineWriter):
+    def duplicate(self) -> LineWriter:
+        return type(self)(self.format)
+
+    def get_pos(self) -> int:
+        return 3
+
+
+class HoldsBack(Miscounted):
+    """Has not written what it says it has flushed."""
+
+    def _put(self, data: bytes) -> None:
+        self._position += len(data)
+
+    def get_pos(self) -> int:
+        return self._position
+
+
+class Broken(Miscounted):
+    def open(self, write: Any) -> None:
+        raise ZeroDivisionError("one over nothing")
+
+
+class BreaksLater(Miscounted):
+    def flush(self) -> None:
+        raise ZeroDivisionError("one over nothing")
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (Selfish, r"duplicate of writer of operator 'op' raised TypeError: it must return another writer for each"),
+        (Nothing, "it must return another writer for each part, and returned None"),
+        (Miscounted, r"flush of writer .* get_pos\(\) is 3 after it, and the part has 4 bytes"),
+        (HoldsBack, r"flush of writer .* get_pos\(\) is 4 after it, and the part has 0 bytes"),
+        (Broken, "open of writer of operator 'op' raised ZeroDivisionError: one over nothing"),
+        (BreaksLater, "flush of writer of operator 'op' raised ZeroDivisionError"),
+    ],
+)
+def test_a_writer_that_breaks_its_contract_is_named(kind: type[LineWriter], told: str) -> None:
+    """Before a checkpoint relies on its bytes; no record is to blame."""
+    one = Harness(BucketingSink("rows", writer=kind(JsonLinesRowFormat())).create_operator())
+
+
+    def until_a_checkpoint() -> None:
+        one.process(["a"])
+        one.snapshot(1, Checkpoint(1))
+
+    with pytest.raises(UserFunctionError, match=told) as error:
+        until_a_checkpoint()
+    assert "  record" not in str(error.value)
+    one.operator.close()
+
+
+def test_a_full_disk_is_not_the_fault_of_a_record() -> None:
+    """The error names the storage, as without a writer."""
+    full = FaultInjectingFileSystem(MemoryFileSystem(), [FaultRule(FileFault.DISK_FULL, "write", "*in-progress")])
+    one = Harness(BucketingSink("rows", writer=LineWriter(CsvRowFormat())).create_operator(), fs=full)
+    with pytest.raises(StorageError, match=r"sink 'op' cannot write .*No space left"):
+        one.process([(1, "a")])

@@ -194,12 +194,14 @@ def test_long_csv_blocks_and_lines_agree(record: Literal["tuple", "dict"]) -> No
 
 def test_a_csv_field_longer_than_the_csv_module_allows_is_refused() -> None:
     """Its limit holds for fields without quotes, too."""
-    spec = CsvFormat(("a", "b"), header=False)
-    limit = csv.field_size_limit()
-
-    assert blockwise(spec, ["1," + "x" * limit]) == linewise(spec, ["1," + "x" * limit])
-    with pytest.raises(csv.Error, match="field larger than field limit"):
-        blockwise(spec, ["1," + "x" * (limit + 1)])
+    spec, limit = CsvFormat(("a", "b"), header=False), 1_000
+    before = csv.field_size_limit(limit)
+    try:
+        assert blockwise(spec, ["1," + "x" * limit]) == linewise(spec, ["1," + "x" * limit])
+        with pytest.raises(csv.Error, match="field larger than field limit"):
+            blockwise(spec, ["1," + "x" * (limit + 1)])
+    finally:
+        csv.field_size_limit(before)
 
 
 def test_a_row_of_empty_fields_between_tabs_is_a_record() -> None:

@@ -68,6 +68,20 @@ def test_a_reader_asks_once_and_again_when_a_split_is_finished() -> None:
     assert source._splits == [], "what is finished takes no memory"
 
 
+def test_splits_are_counted_as_they_are_assigned_and_as_they_end() -> None:
+    """Their difference is with the readers; a split that a restore brings back is not assigned again."""
+    fs = file_system(FILES)
+    first = reader(pulled(), fs)
+    assign(first, "/in/a")
+    assign(first, "/in/b")
+    operator_of(first).emit_next(8)
+    assert (first.counter("numSplitsAssigned"), first.counter("numSplitsProcessed")) == (2, 1)
+    again = reader(pulled(), fs, restored=first.snapshot(1))
+    while operator_of(again).emit_next(4):
+        pass
+    assert (again.counter("numSplitsAssigned"), again.counter("numSplitsProcessed")) == (0, 1)
+
+
 def test_a_restored_reader_reads_its_splits_one_after_the_other_before_it_asks() -> None:
     """It reads on from the position of each; a finished split is no longer in the state."""
     fs = file_system(FILES)

@@ -14,9 +14,11 @@ from engine.explore.cases import Case
 from engine.explore.invariants import invariants_for
 from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import FaultMix, parse_fault
+from engine.graph.job import Job
 from operators.log.connectors.log_sink import LogSink
 from operators.log.disk.disk_log import DiskLog
 from operators.log.disk.log_reader import committed_records, entries_of
+from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, LocalFileSystem, MemoryFileSystem
 from tests.crash.processes import KilledRun
 from tests.operators.harness import Checkpoint, Harness
@@ -226,6 +228,18 @@ def test_two_runs_may_write_to_one_log_under_names_of_their_own() -> None:
     again.close()
     with pytest.raises(ConfigurationError, match="a name without '/'"):
         LogSink("rows", transactional_id_prefix="a/b")
+
+
+def test_sinks_of_one_job_with_one_path_share_the_log() -> None:
+    """Each has described it by itself; other settings for the same log are refused."""
+    numbers = Job("shared").source(SequenceSource(0, 6), name="numbers")
+    one, other = LogSink("a", log=DiskLog("events")), LogSink("b", log=DiskLog("./events/"))
+    numbers.sink(one, name="a")
+    numbers.sink(other, name="b")
+    assert other.log is one.log
+    numbers.sink(LogSink("c", log=DiskLog("elsewhere", segment_bytes=100)), name="c")
+    with pytest.raises(ConfigurationError, match=r"(?s)write to log 'events', and their settings .* differ.*give it"):
+        numbers.sink(LogSink("d", log=DiskLog("events", segment_bytes=100)), name="d")
 
 
 def first_run(fs: MemoryFileSystem, **options: Any) -> None:

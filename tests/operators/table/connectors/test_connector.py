@@ -104,6 +104,8 @@ def test_text_is_one_column() -> None:
     write(table_sink(options, schema), rows, fs)
 
     assert ordered(read(options, schema, fs)) == ordered(rows)
+    with pytest.raises(UserFunctionError, match="column 'line': format 'text' has no null"):
+        Harness(table_sink(table(format="text"), {"line": "STRING"}).create_operator()).process([{"line": None}])
     with pytest.raises(ConfigurationError, match="format 'text' is for one STRING column"):
         table_source(table(format="text"), SCHEMA)
 
@@ -208,7 +210,8 @@ def test_options_reach_what_they_are_about() -> None:
         ("json", b'{"n":1,"x":1}\n{"n":"7"}\n', 2, "column 'n': '7' is no BIGINT"),
         ("json", b'{"n":true}\n', 1, "column 'n': True is no BIGINT"),
         ("json", b'{"n":9223372036854775808}\n', 1, "column 'n': 9223372036854775808 is no BIGINT: it does not fit"),
-        ("json", b'{"x":1e400}\n{"x":1' + b"0" * 400 + b"}\n", 2, "column 'x': 10000.* is no DOUBLE: it does not fit"),
+        ("json", b'{"x":1e308}\n{"x":1' + b"0" * 400 + b"}\n", 2, "column 'x': 10000.* is no DOUBLE: it does not fit"),
+        ("json", b'{"x":-1e400}\n', 1, "column 'x': -inf is no DOUBLE: it does not fit"),
         ("json", b'{"x":"a"}\n', 1, "column 'x': 'a' is no DOUBLE"),
         ("json", b"[1]\n", 1, r"\[1\] is no JSON object"),
         ("csv", b"1,2.5\n7.0,1\n", 2, "column 'n': '7.0' is no BIGINT"),
@@ -290,7 +293,7 @@ def test_a_partition_that_the_source_could_not_read_is_not_written(mode: str) ->
     created = sink.writer if mode == "streaming" else StagingWriters(sink)
     fs = MemoryFileSystem()
     row = {**ROWS[1], "hour": "x"}
-    with pytest.raises(UserFunctionError, match="column 'hour' is declared BIGINT, and the path says 'x'"):
+    with pytest.raises(UserFunctionError, match="partition column 'hour': 'x' is no BIGINT"):
         Harness(created.create_operator(), fs=fs).process([ROWS[0], row])
     assert list(fs.walk_files("/out")) == []
 
@@ -332,7 +335,10 @@ COMMIT = {"sink.partition-commit.policy.kind": "success-file"}
         ),
         ({**PARTITIONED, **COMMIT, "metastore.path": "m"}, "'metastore.path' does nothing unless 'metastore' is in"),
         ({"sink.shuffle-by-partition.enable": "true"}, "'sink.shuffle-by-partition.enable' needs 'partition.keys'"),
-        ({"sink.parallelism": 0}, "'sink.parallelism' is 0; leave it out"),
+        ({"sink.parallelism": 0}, "'sink.parallelism' is 0: it takes a whole number of at least 1"),
+        ({"sink.parallelism": "²"}, "'sink.parallelism' is '²': it takes a whole number"),
+        ({"sink.parallelism": "9" * 5000}, "'sink.parallelism' is '999"),
+        ({**PARTITIONED, "auto-compaction": "true", "compaction.parallelism": 0}, "'compaction.parallelism' is 0: it"),
         ({**PARTITIONED, "compaction.parallelism": 2}, "'compaction.parallelism' does nothing without"),
         (
             {**PARTITIONED, "sink.partition-commit.policy.kind": "custom",

@@ -12,6 +12,7 @@ import pytest
 from engine.elements.errors import ConfigurationError, JobFailedError, UserFunctionError
 from engine.graph.job import Job
 from operators.basic import CollectedResults
+from operators.log.disk import committed_records
 from operators.sources import CollectionSource, SourceOperator
 from operators.table.connectors.connector import table_sink, table_source
 from operators.table.types import data_type
@@ -44,6 +45,18 @@ def test_generated_rows_have_their_types_and_follow_from_the_seed() -> None:
     assert rows_of({"number-of-rows": 50, "splits": 3}, SCHEMA) == rows
     assert rows_of({"number-of-rows": 50, "seed": 1}, SCHEMA)[0] != rows[0]
     assert len({repr(row) for row in rows}) == 50
+
+
+@pytest.mark.parametrize("kind", ["DECIMAL(38, 0)", "DECIMAL(38, 38)", "DECIMAL(30, 2)"])
+def test_generated_decimals_have_all_digits_of_their_type(kind: str) -> None:
+    """More than Python's own context keeps."""
+    rows = rows_of({"number-of-rows": 9}, {"p": kind})
+    assert [str(data_type(kind).checked(row["p"])) for row in rows] == [str(row["p"]) for row in rows]
+    assert max(len(row["p"].as_tuple().digits) for row in rows) >= 30
+    bound = "0.12345678901234567890123456789012345678"
+    least = {"number-of-rows": 1, "fields.p.min": bound, "fields.p.max": bound}
+    if kind == "DECIMAL(38, 38)":
+        assert [str(row["p"]) for row in rows_of(least, {"p": kind})] == [bound]
 
 
 def test_generated_fields_have_bounds_sequences_lengths_and_nulls() -> None:
@@ -80,6 +93,8 @@ def test_generated_fields_have_bounds_sequences_lengths_and_nulls() -> None:
         ({"fields.n.nul-rate": 3}, "there is no option 'fields.n.nul-rate'; did you mean 'fields.n.null-rate'"),
         ({"fields.m.min": "3"}, "there is no option 'fields.m.min'; did you mean 'fields.n.min' or 'fields.d.min'"),
         ({"fields.n.null-rate": 101}, "'fields.n.null-rate' is above 100"),
+        ({"number-of-rows": 1, "splits": 0}, "'splits' is 0: it takes a whole number of at least 1"),
+        ({"number-of-rows": 1, "rows-per-second": "0"}, "'rows-per-second' is '0': it takes a whole number of at"),
     ],
 )
 def test_options_of_generated_fields_that_make_no_sense(options: dict[str, Any], message: str) -> None:
@@ -123,6 +138,14 @@ def test_a_blackhole_takes_rows_of_the_schema() -> None:
     Harness(sink.create_operator()).process([{"n": 1}, {"n": None}])
     with pytest.raises(UserFunctionError, match="a row of the table is a dict with n; this one has m"):
         Harness(sink.create_operator()).process([{"m": 1}])
+
+
+@pytest.mark.parametrize("connector", ["print", "blackhole", "log", "kafka"])
+def test_a_sink_without_subtasks_is_refused(connector: str) -> None:
+    """When the table is made, with the option's name."""
+    options = {"connector": connector, "sink.parallelism": 0, "topic": "t", "path": "l", "format": "json"}
+    with pytest.raises(ConfigurationError, match=r"'sink\.parallelism' is 0: it takes a whole number of at least 1"):
+        table_sink(options | {"properties.bootstrap.servers": "host:1"}, {"n": "INT"})
 
 
 # --- logs -------------------------------------------------------------------------------------------------
@@ -179,6 +202,18 @@ def test_options_of_a_log_reach_what_they_are_about() -> None:
         table_source(log_table() | {"scan.startup.mode": "earliest"}, LOG_SCHEMA)
 
 
+def test_tables_of_one_job_share_a_log() -> None:
+    """Only one can write to it at a time, and options cannot share an object."""
+    fs = MemoryFileSystem()
+    job = Job("write")
+    rows = job.source(CollectionSource([{"n": n} for n in range(4)]), name="rows")
+    for topic in ("a", "b"):
+        rows.sink(table_sink(log_table(topic=topic), {"n": "INT"}), name=topic)
+    execution(job, file_system=fs).run().raise_on_failure()
+    for topic in ("a", "b"):
+        assert [one.value for one in committed_records(fs, "/log", topic)[0]] == [{"n": n} for n in range(4)]
+
+
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     client = FakeClient()
@@ -207,6 +242,9 @@ def test_rows_are_messages_of_kafka(broker: Broker, format: str, message: bytes)
     assert broker.visible() == [message]
     reader = Harness(SourceOperator(table_source(KAFKA | {"format": format}, schema)))
     assert read_of(reader) == [row]
+    other = table_source(KAFKA | {"format": format}, dict.fromkeys(schema, "BIGINT" if format == "raw" else "DATE"))
+    with pytest.raises(UserFunctionError, match=r"value, at offset 0 of .*out.* raised"):
+        read_of(Harness(SourceOperator(other)))
 
 
 @pytest.mark.parametrize(
@@ -215,6 +253,10 @@ def test_rows_are_messages_of_kafka(broker: Broker, format: str, message: bytes)
         ({"format": "parquet"}, "format 'parquet' is for files: use 'json', 'csv', 'avro' or 'raw'"),
         ({"format": "json", "json.ignore-parse-errors": "true"}, "'json.ignore-parse-errors' is for files"),
         ({"format": "json", "partition.keys": "n"}, "'partition.keys' are columns in the paths of files"),
+        (
+            {"format": "json", "properties.bootstrap.server": "host:1"},
+            "no option 'properties.bootstrap.server'; did you mean 'properties.bootstrap.servers'",
+        ),
     ],
 )
 def test_options_of_kafka_that_make_no_sense(options: dict[str, Any], message: str) -> None:

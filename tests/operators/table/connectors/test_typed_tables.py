@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from engine.checkpoint.restore import FixedDelayRestart
-from engine.elements.errors import ConfigurationError, MalformedRecordError, UserFunctionError
+from engine.checkpoint.restore import FixedDelayRestart, NoRestart
+from engine.elements.errors import ConfigurationError, JobFailedError, MalformedRecordError, UserFunctionError
 from engine.graph.job import Job
 from engine.runtime.execution import JOB_MANAGER
 from operators.files.formats import CorruptFileError
@@ -36,7 +36,7 @@ FORMATS = ("json", "csv", "parquet", "avro", "orc")
 def _row(n: int) -> dict[str, Any]:
     return {
         "id": n, "tiny": -n, "small": n * 100, "share": n / 4,
-        "price": decimal.Decimal(n) * 10**30 + decimal.Decimal("0.000001"),
+        "price": decimal.Decimal(f"{n}2345678901234567890123456789.000001"),
         "data": bytes([n, 10, 255]), "day": datetime.date(1950 + n, 1, 31),
         "at": datetime.datetime(1950 + n, 1, 2, 3, 4, 5, 6000),
         "seen": datetime.datetime(1950 + n, 1, 2, 3, 4, 5, 6, tzinfo=UTC), "time": datetime.time(n % 24, 17, 0, 1000),
@@ -79,8 +79,10 @@ def test_typed_rows_are_written_once_whoever_dies(format: str) -> None:
     assert ordered(read(options, schema, fs)) == ordered(rows)
 
 
-PATH_TYPES = {
-    "tiny": ("TINYINT", -5), "price": ("DECIMAL(5, 2)", decimal.Decimal("1.50")),
+PATH_TYPES: dict[str, tuple[str, Any]] = {
+    "tiny": ("TINYINT", -5), "small": ("SMALLINT", -5), "big": ("BIGINT", 2**63 - 1), "flag": ("BOOLEAN", True),
+    "x": ("DOUBLE", 1e300), "tail": ("DECIMAL(38, 38)", decimal.Decimal("1E-38")), "name": ("STRING", "../a=b%41"),
+    "price": ("DECIMAL(5, 2)", decimal.Decimal("1.50")),
     "day": ("DATE", datetime.date(2013, 1, 1)),
     "time": ("TIME", datetime.time(5, 17)), "at": ("TIMESTAMP(3)", datetime.datetime(2013, 1, 1, 5, 0, 0, 1000)),
     "seen": ("TIMESTAMP_LTZ", datetime.datetime(2013, 1, 1, 5, tzinfo=UTC)), "share": ("FLOAT", 0.25),
@@ -96,6 +98,114 @@ def test_partition_values_have_types_too(column: str) -> None:
     fs = MemoryFileSystem()
     write(table_sink(options, schema), rows, fs)
     assert ordered(read(options, schema, fs)) == ordered(rows)
+
+
+EAST = datetime.timezone(datetime.timedelta(hours=2))
+SAME: list[tuple[str, list[Any], str]] = [
+    ("DECIMAL(6, 2)", [1, decimal.Decimal("1.0"), decimal.Decimal("1.00")], "1.00"),
+    ("DECIMAL(6, 2)", [decimal.Decimal("-0"), 0], "0.00"),
+    ("FLOAT", [0.1, 0.10000000149011612], "0.1"),
+    ("DOUBLE", [1, 1.0], "1.0"),
+    ("BOOLEAN", [True], "true"),
+    ("TIMESTAMP(3)", [datetime.datetime(2013, 1, 1, 5, 0, 0, 1000)], "2013-01-01 05%3A00%3A00.001"),
+    (
+        "TIMESTAMP_LTZ", [datetime.datetime(2013, 1, 1, 2, tzinfo=EAST), datetime.datetime(2013, 1, 1, tzinfo=UTC)],
+        "2013-01-01 00%3A00%3A00Z",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["streaming", "batch"])
+@pytest.mark.parametrize(("kind", "values", "name"), SAME)
+def test_equal_values_are_one_partition(mode: str, kind: str, values: list[Any], name: str) -> None:
+    """Its directory is called after the type, as in a text of CSV; one subtask gets all of it on request."""
+    options = table() | {
+        "partition.keys": "p", "execution.runtime-mode": mode, "sink.shuffle-by-partition.enable": "true"
+    }  # fmt: skip
+    fs = MemoryFileSystem()
+    write(table_sink(options, {"n": "INT", "p": kind}), [{"n": 1, "p": value} for value in values], fs)
+    parts = [path for path in fs.walk_files("/t") if "/part" in path]
+    assert [path.rpartition("/")[0] for path in parts] == [f"/t/p={name}"]
+
+
+@pytest.mark.parametrize("mode", ["streaming", "batch"])
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        ("BIGINT", "7", "partition column 'p': '7' is no BIGINT"),
+        ("SMALLINT", 2**15, "partition column 'p': 32768 is no SMALLINT: it does not fit 16 bits"),
+        ("DECIMAL(3, 1)", decimal.Decimal("1.25"), "more than 1 digit after the point"),
+        ("STRING", "none", "is 'none', which stands for null\n.*'partition.default-name'"),
+    ],
+)
+def test_a_partition_value_outside_its_type_is_refused(mode: str, kind: str, value: Any, message: str) -> None:
+    """Also where its text would be read as another value; no directory is made."""
+    options = table() | {"partition.keys": "p", "partition.default-name": "none", "execution.runtime-mode": mode}
+    fs = MemoryFileSystem()
+    with pytest.raises(JobFailedError, match=f"(?s){message}"):
+        write(table_sink(options, {"n": "INT", "p": kind}), [{"n": 1, "p": value}], fs, restart=NoRestart())
+    assert [path for path in fs.walk_files("/t") if "p=" in path] == []
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_values_at_the_limits_of_their_types_come_back(format: str) -> None:
+    """No digit is lost anywhere; JSON alone has no infinity."""
+    schema = {
+        "big": "BIGINT", "whole": "DECIMAL(38, 0)", "tail": "DECIMAL(38, 38)", "first": "TIMESTAMP", "last": "DATE",
+        "least": "DOUBLE", "most": "DOUBLE", "name": "STRING", "ends": "ARRAY<DOUBLE>",
+    }  # fmt: skip
+    row = {
+        "big": -(2**63), "whole": decimal.Decimal("9" * 38), "tail": decimal.Decimal(f"-0.{'1' * 38}"),
+        "first": datetime.datetime(1678, 1, 1) if format == "orc" else datetime.datetime.min, "last": datetime.date.max,
+        "least": 5e-324, "most": 1.7976931348623157e308, "name": "a\0\x85\u2028\x0b" + "\U0001f30a" * 200_000,
+        "ends": [0.5] if format == "json" else [float("inf"), float("-inf")],
+    }  # fmt: skip
+    fs = MemoryFileSystem()
+    write(table_sink(table(format=format), schema), [row], fs)
+    assert read(table(format=format), schema, fs) == [row]
+
+
+@pytest.mark.parametrize(("format", "content"), [("json", '{"x":1e999}\n'), ("csv", "1e999\n")])
+@pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT", "ARRAY<DOUBLE>"])
+def test_a_number_that_is_too_large_does_not_become_infinite(format: str, content: str, kind: str) -> None:
+    """It is malformed, like one that is too large for an INT."""
+    text = content.replace("1e999", "[1e999]") if "ARRAY" in kind else content
+    place = SourceWorld(file_system({"/t/a": text.encode()}))
+    with pytest.raises(MalformedRecordError, match=r"does not fit (64|32) bits"):
+        drain(table_source(table(format=format), {"x": kind}).open_split("/t/a", None, place))
+
+
+def test_blank_texts_in_the_one_column_of_a_csv_table_are_rows() -> None:
+    """A line of blanks is none for the source, so the sink puts quotes around them."""
+    rows = [{"s": text} for text in ("a", " ", "\t \t", "\x0b")]
+    fs = MemoryFileSystem()
+    write(table_sink(table(format="csv"), {"s": "STRING"}), rows, fs)
+    assert ordered(read(table(format="csv"), {"s": "STRING"}, fs)) == ordered(rows)
+
+
+def test_columns_and_fields_may_have_names_that_meet() -> None:
+    """The records in an Avro schema must have names of their own."""
+    schema = {"a_b": "ROW<x INT>", "a": "ROW<b ROW<y INT>, b_0 ROW<z INT>>"}
+    rows = [{"a_b": {"x": 1}, "a": {"b": {"y": 2}, "b_0": {"z": 3}}}]
+    fs = MemoryFileSystem()
+    write(table_sink(table(format="avro"), schema), rows, fs)
+    assert read(table(format="avro"), schema, fs) == rows
+
+
+@pytest.mark.parametrize("format", ["avro", "orc", "parquet"])
+def test_a_file_that_is_cut_off_is_an_error_also_where_blocks_may_be_left_out(format: str) -> None:
+    """How many rows are missing is not known then."""
+    fs, schema, rows = MemoryFileSystem(), {"n": "STRING"}, [{"n": f"{n:090}"} for n in range(900)]
+    write(table_sink(table(format=format), schema), rows, fs, checkpoint_interval=None)
+    [path, *_] = fs.walk_files("/t")
+    content = fs.read_bytes(path)
+    more = {} if format == "parquet" else {f"{format}.on-corrupt": "skip"}
+    for size in (0, len(content) // 2, len(content) - 1):
+        place = SourceWorld(file_system({path: content[:size]}))
+        with pytest.raises(CorruptFileError, match=f"{path}: not a whole (Avro|ORC|Parquet) file") as told:
+            drain(table_source(table(format=format) | more, schema).open_split(path, None, place))
+        if format == "avro" and size:
+            assert "it ends in the middle of the block at byte " in str(told.value)
 
 
 @pytest.mark.parametrize("format", FORMATS)
