@@ -44,6 +44,13 @@ class TableDefinition:
         return {name: data_type(kind) for name, kind in self.physical.items()}
 
 
+def without_partitions(table: TableDefinition) -> TableDefinition:
+    """The table, if it has no ``partition.keys``: for connectors without files. Raises ``ConfigurationError``."""
+    if table.partition_keys:
+        table.options.refuse(["'partition.keys' are columns in the paths of files: there are none here"])
+    return table
+
+
 class FormatFactory(Protocol):
     """Makes the input and output formats of a table's files."""
 

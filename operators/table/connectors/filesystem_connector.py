@@ -13,6 +13,7 @@ Rules (Flink: ``FileSystemTableFactory``, ``FileSystemConnectorOptions``)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from importlib import import_module
@@ -151,6 +152,10 @@ class FileSystemConnector:
             problems.append("'source.monitor-interval' needs 'source.assignment' = 'pull': leave that out")
         if options["source.split-size"] == 0:
             problems.append("'source.split-size' is 0; leave it out to have one split for each file")
+        try:
+            re.compile(options["source.path.regex-pattern"] or "")
+        except re.error as error:
+            problems.append(f"'source.path.regex-pattern' is no regular expression: {error}")
         on_malformed = options["source.on-malformed"]
         lenient = f"{format.identifier}.ignore-parse-errors"
         if options.declares(lenient) and options[lenient]:

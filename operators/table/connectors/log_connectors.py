@@ -17,7 +17,7 @@ from operators.log.disk import DiskLog
 from operators.log.kafka import KafkaSink, KafkaSource
 from operators.log.port import AT_LEAST_ONCE, DELIVERIES, EXACTLY_ONCE
 from operators.table.connectors.connector_options import ConfigOption, Options
-from operators.table.connectors.factories import FormatFactory, TableDefinition
+from operators.table.connectors.factories import FormatFactory, TableDefinition, without_partitions
 from operators.table.connectors.filesystem_connector import SINK_PARALLELISM
 from operators.table.connectors.table_rows import RowCheck
 
@@ -62,6 +62,12 @@ def _discovery_ms(options: Options) -> int | None:
     return interval_ms
 
 
+def _refuse_idle_names(options: Options) -> None:
+    if options["sink.delivery-guarantee"] != EXACTLY_ONCE:
+        given = options.given_among(key for key in (_EXISTING.key, _PREFIX.key) if options.declares(key))
+        options.refuse([f"{key!r} does nothing unless 'sink.delivery-guarantee' = 'exactly-once'" for key in given])
+
+
 class LogConnector:
     """Connector ``log``: a topic of a log on disk."""
 
@@ -89,7 +95,7 @@ class LogConnector:
 
     def create_source(self, table: TableDefinition, format: FormatFactory | None) -> LogSource:
         """A ``LogSource`` of rows."""
-        options = table.options
+        options = without_partitions(table).options
         mode, at_ms = options["scan.startup.mode"], options["scan.startup.timestamp-millis"]
         if (mode == "timestamp") != (at_ms is not None):
             options.refuse(["'scan.startup.mode' = 'timestamp' and 'scan.startup.timestamp-millis' need each other"])
@@ -107,7 +113,8 @@ class LogConnector:
 
     def create_sink(self, table: TableDefinition, format: FormatFactory | None) -> LogSink:
         """A ``LogSink`` of rows."""
-        options = table.options
+        options = without_partitions(table).options
+        _refuse_idle_names(options)
         sink = LogSink(
             options["topic"],
             log=DiskLog(options["path"]),
@@ -161,6 +168,11 @@ class KafkaConnector:
     def create_sink(self, table: TableDefinition, format: FormatFactory | None) -> KafkaSink:
         """A ``KafkaSink`` of rows."""
         options = table.options
+        _refuse_idle_names(options)
+        if options["sink.delivery-guarantee"] == EXACTLY_ONCE and not options.is_given(_PREFIX.key):
+            options.refuse(
+                [f"'exactly-once' needs {_PREFIX.key!r}, a name that no other job or run on the cluster has"]
+            )
         encode: Callable[[Any], bytes] = _messages(table, format).encode
         sink = KafkaSink(
             options["properties.bootstrap.servers"],
@@ -182,6 +194,4 @@ def _messages(table: TableDefinition, format: FormatFactory | None) -> Any:
     lenient = f"{format.identifier}.ignore-parse-errors"
     if table.options.declares(lenient) and table.options[lenient]:
         table.options.refuse([f"{lenient!r} is for files: a message that cannot be read ends the job"])
-    if table.partition_keys:
-        table.options.refuse(["'partition.keys' are columns in the paths of files: there are none here"])
-    return make(table)
+    return make(without_partitions(table))

@@ -22,7 +22,7 @@ from engine.elements.operator import Operator
 from operators.basic import DiscardSink, PrintSink, SinkOperator
 from operators.sources import GeneratorSource
 from operators.table.connectors.connector_options import ConfigOption, Options
-from operators.table.connectors.factories import FormatFactory, TableDefinition
+from operators.table.connectors.factories import FormatFactory, TableDefinition, without_partitions
 from operators.table.connectors.filesystem_connector import SINK_PARALLELISM
 from operators.table.connectors.table_rows import RowCheck, Types
 from operators.table.types import DataType, NestedType, data_type
@@ -68,7 +68,7 @@ class DatagenConnector(_Plain):
 
     def create_source(self, table: TableDefinition, format: FormatFactory | None) -> GeneratorSource:
         """A source whose rows follow from their numbers."""
-        options, types = table.options, table.physical_types
+        options, types = without_partitions(table).options, table.physical_types
         problems: list[str] = []
         fields = {name: _field(name, kind, options, problems) for name, kind in types.items()}
         counts = [count for _, count in fields.values() if count is not None]
@@ -278,7 +278,7 @@ class CheckedSink:
 
     def __init__(self, sink: PrintSink | DiscardSink, table: TableDefinition) -> None:
         self.name = sink.name
-        self._sink, self._types = sink, table.physical_types
+        self._sink, self._types = sink, without_partitions(table).physical_types
         self.parallelism: int | None = table.options[SINK_PARALLELISM.key]
 
     def create_operator(self) -> Operator:

@@ -140,6 +140,19 @@ def test_a_blackhole_takes_rows_of_the_schema() -> None:
         Harness(sink.create_operator()).process([{"m": 1}])
 
 
+@pytest.mark.parametrize("connector", ["print", "blackhole", "log", "kafka", "datagen"])
+def test_without_files_there_are_no_partitions(connector: str) -> None:
+    """Their columns would be missing in the rows."""
+    options = {
+        "print": {}, "blackhole": {}, "log": {"path": "l", "topic": "t"}, "datagen": {"number-of-rows": 1},
+        "kafka": {"topic": "t", "format": "json", "properties.bootstrap.servers": "host:1"},
+    }[connector]  # fmt: skip
+    made = {"print": [table_sink], "blackhole": [table_sink], "datagen": [table_source]}
+    for make in made.get(connector, [table_sink, table_source]):
+        with pytest.raises(ConfigurationError, match=r"'partition.keys' are columns in the paths of files"):
+            make({"connector": connector, "partition.keys": "n", **options}, {"n": "INT", "p": "INT"})
+
+
 @pytest.mark.parametrize("connector", ["print", "blackhole", "log", "kafka"])
 def test_a_sink_without_subtasks_is_refused(connector: str) -> None:
     """When the table is made, with the option's name."""
@@ -190,12 +203,25 @@ def test_options_of_a_log_reach_what_they_are_about() -> None:
     """Each is seen in what is made; a start at a time needs the time."""
     sink = table_sink(
         log_table()
-        | {"sink.delivery-guarantee": "at-least-once", "sink.transactional-id-prefix": "x", "sink.parallelism": 2},
+        | {"sink.existing": "append", "sink.transactional-id-prefix": "x", "sink.parallelism": 2, "partitions": 3},
         LOG_SCHEMA,
     )
-    assert (sink.delivery, sink.prefix, sink.parallelism, sink.partitions) == ("at-least-once", "x", 2, 1)
-    source = table_source(log_table() | {"properties.group.id": "g"}, LOG_SCHEMA)
+    assert (sink.delivery, sink.existing, sink.prefix) == ("exactly-once", "append", "x")
+    assert (sink.parallelism, sink.partitions) == (2, 3)
+    sink = table_sink(log_table() | {"sink.delivery-guarantee": "at-least-once"}, LOG_SCHEMA)
+    assert (sink.delivery, sink.existing, sink.parallelism, sink.partitions) == ("at-least-once", "fail", None, 1)
+    with pytest.raises(ConfigurationError, match=r"'sink.existing' does nothing unless 'sink.delivery-guarantee'"):
+        table_sink(log_table() | {"sink.delivery-guarantee": "none", "sink.existing": "append"}, LOG_SCHEMA)
+    more = {"properties.group.id": "g", "scan.isolation": "read_uncommitted", "scan.startup.mode": "latest-offset"}
+    found = {"scan.topic-partition-discovery.interval": "2 s"}
+    source = table_source(log_table() | more | found, LOG_SCHEMA)
     assert (source.group, source.topic, source.path) == ("g", "rows", "/log")
+    assert (source._isolation, source._start, source._is_bounded) == ("read_uncommitted", "latest", False)
+    assert source.discovery_interval_ms == 2_000
+    timed = {"scan.startup.mode": "timestamp", "scan.startup.timestamp-millis": 7}
+    assert table_source(log_table() | timed, LOG_SCHEMA)._start_at_ms == 7
+    with pytest.raises(ConfigurationError, match="is for unbounded sources"):
+        table_source(log_table() | found | {"scan.bounded.mode": "latest-offset"}, LOG_SCHEMA)
     with pytest.raises(ConfigurationError, match="need each other"):
         table_source(log_table() | {"scan.startup.mode": "timestamp"}, LOG_SCHEMA)
     with pytest.raises(ConfigurationError, match=r"'scan\.startup\.mode' is 'earliest': it takes 'earliest-offset'"):
@@ -252,7 +278,6 @@ def test_rows_are_messages_of_kafka(broker: Broker, format: str, message: bytes)
     [
         ({"format": "parquet"}, "format 'parquet' is for files: use 'json', 'csv', 'avro' or 'raw'"),
         ({"format": "json", "json.ignore-parse-errors": "true"}, "'json.ignore-parse-errors' is for files"),
-        ({"format": "json", "partition.keys": "n"}, "'partition.keys' are columns in the paths of files"),
         (
             {"format": "json", "properties.bootstrap.server": "host:1"},
             "no option 'properties.bootstrap.server'; did you mean 'properties.bootstrap.servers'",
@@ -263,3 +288,15 @@ def test_options_of_kafka_that_make_no_sense(options: dict[str, Any], message: s
     """What is for files is refused."""
     with pytest.raises(ConfigurationError, match=message):
         table_source(KAFKA | options, {"n": "INT", "p": "INT"})
+
+
+def test_names_of_transactions_belong_to_exactly_once(broker: Broker) -> None:
+    """They are needed there, and do nothing elsewhere."""
+    options = KAFKA | {"format": "json"}
+    exactly = options | {"sink.delivery-guarantee": "exactly-once"}
+    sink = table_sink(exactly | {"sink.transactional-id-prefix": "x"}, {"n": "INT"})
+    assert (sink.delivery, sink.prefix) == ("exactly-once", "x")
+    with pytest.raises(ConfigurationError, match=r"'exactly-once' needs 'sink.transactional-id-prefix'"):
+        table_sink(exactly, {"n": "INT"})
+    with pytest.raises(ConfigurationError, match=r"'sink.transactional-id-prefix' does nothing unless"):
+        table_sink(options | {"sink.transactional-id-prefix": "x"}, {"n": "INT"})

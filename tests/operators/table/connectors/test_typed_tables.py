@@ -398,7 +398,7 @@ def test_files_are_chosen_by_an_expression_for_their_paths() -> None:
     assert read(options, {"n": "INT"}, fs) == [{"n": 1}]
     for pattern, message in (
         ("x", r"none of the 2 files at '/t' matches 'x'; the first is '/t/a"),
-        ("(", "no regular"),
+        ("(", "'source.path.regex-pattern' is no regular expression"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             table_source(options | {"source.path.regex-pattern": pattern}, {"n": "INT"}).splits(SourceWorld(fs))
