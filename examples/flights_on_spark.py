@@ -19,7 +19,7 @@ from engine.runtime.kernel import START_NS
 from engine.runtime.storage import open_storage
 from examples.flights import flights_job
 from examples.flights_data import FlightFiles
-from examples.flights_proof import Run, counting_channels
+from examples.flights_run import Run, counting_channels
 from spark_bridge.pipeline import BatchExecution, spark_execution
 from state_backends.files import LocalFileSystem
 

@@ -11,7 +11,7 @@ from engine.report import checkpoint_table
 from engine.view import Recorder, RunFace, run_page, write_page
 
 if TYPE_CHECKING:
-    from examples.flights_proof import Run
+    from examples.flights_run import Run
 
 SLOW_SPLIT = "flights[2]"
 _MOST_ENTRIES = 20_000

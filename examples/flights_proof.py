@@ -16,32 +16,27 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from functools import cache
+from dataclasses import asdict
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from engine import read_committed
 from engine.elements.errors import ConfigurationError
 from engine.explore import compare_outputs
 from engine.faults.fault_plan import parse_kill
-from engine.graph.plan import ExecutionPlan
-from engine.observe.cut_oracle import CutOracle
-from engine.observe.trace import TraceDigest
-from engine.observe.trace_events import CheckpointCut, TraceEvent
 from engine.protocols import protocol_named
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig, SparkCluster, parse_where
-from engine.runtime.execution import Execution, ExecutionResult
-from engine.runtime.storage import open_storage
-from engine.view import Recorder, check_place
+from engine.view import check_place
 from examples import flights_oracle
 from examples.flights import flights_job
 from examples.flights_data import FlightFiles, prepare
 from examples.flights_lateness import measure_lateness
 from examples.flights_page import SLOW_SPLIT, killed_run_recorder, write_killed_page
+from examples.flights_run import Run, run_flights
+from examples.flights_side_by_side import Receive, SideProcess
 from examples.flights_spark import ROUTE_REPORT_SCHEMA
 from spark_bridge import (
     OracleReport,
@@ -50,10 +45,11 @@ from spark_bridge import (
     compare_multisets,
     get_session,
     read_committed as read_committed_frame,
+    session_address,
     session_is_running,
     start_session,
+    use_session_at,
 )
-from state_backends.files import FileSystem, LocalFileSystem
 
 ANSWERS = ("counts", "days", "routes")
 SCHEMAS = {
@@ -69,58 +65,38 @@ Answers = dict[str, Any]
 """A DataFrame for each of the answers."""
 
 
+class Step(NamedTuple):
+    """A step of the demonstration: how long it took, and its batches on Spark with the time that it waited for them."""
+
+    name: str
+    seconds: float
+    is_beside: bool
+    batches: int = 0
+    waited: float = 0.0
+
+
 class Took:
-    """Which step took how long. Steps ``beside`` the others ran on the other core."""
+    """Which step took how long. Steps ``beside`` the others ran at the same time."""
 
     def __init__(self) -> None:
-        self._steps: list[tuple[str, float, bool, int, float]] = []
+        self.steps: list[Step] = []
 
     @contextmanager
-    def step(self, name: str, *, beside: bool = False) -> Iterator[None]:
-        """Measure the block, and the batches on Spark in it."""
+    def step(self, name: str, *, beside: bool = False, on_spark: bool = False) -> Iterator[None]:
+        """Measure the block; ``on_spark``: and its batches on Spark, which are all those of this process meanwhile."""
         started, before = time.perf_counter(), len(batch_times())
         yield
-        batches = [] if beside else batch_times()[before:]
+        batches = batch_times()[before:] if on_spark else []
         waited = sum(batch.seconds for batch in batches)
-        self._steps.append((name, time.perf_counter() - started, beside, len(batches), waited))
+        self.steps.append(Step(name, time.perf_counter() - started, beside, len(batches), waited))
 
     def tell(self) -> None:
         print("\ntook")
-        for name, seconds, beside, batches, waited in self._steps:
-            print(f"  {seconds:6.1f} s  {name}", end="")
-            print(f", {waited:.1f} s of it in {batches} batches on Spark" if batches else "", end="")
-            print(" (beside the other steps)" if beside else "")
+        for step in self.steps:
+            print(f"  {step.seconds:6.1f} s  {step.name}", end="")
+            print(f", {step.waited:.1f} s of it in {step.batches} batches on Spark" if step.batches else "", end="")
+            print(" (beside the other steps)" if step.is_beside else "")
 
-
-
-@dataclass
-class Run:
-    """One run of the job and the place of its output."""
-
-    directory: Path
-    file_system: FileSystem
-    result: ExecutionResult
-    oracle: CutOracle
-    cuts: dict[int, CheckpointCut]
-    trace_digest: str
-    seconds: float
-    count_channels: frozenset[int]
-    config: RunConfig = field(default_factory=RunConfig)
-
-    def committed(self, answer: str) -> dict[str, list[str]]:
-        """Visible lines of one answer, sorted, per partition."""
-        return read_committed(self.file_system, str(self.directory / answer))
-
-    def predicted_duplicates(self) -> int:
-        """The cut oracle's count for the checkpoint that the job was restored from: records after the cut whose
-        effect on the running counts is in the snapshot all the same."""
-        restored = [restore.checkpoint_id for restore in self.result.restores if restore.checkpoint_id is not None]
-        return sum(
-            max(0, received - sent)
-            for checkpoint_id in restored
-            for channel, sent, received in self.cuts[checkpoint_id].differences
-            if channel in self.count_channels
-        )
 
 
 def prove(
@@ -150,7 +126,12 @@ def prove(
         check_place(html)
     periodic = CheckpointInterval.parse(interval)
     took = Took()
-    # The other core has time while this one prepares files and simulates: Spark starts there, and the batch code runs.
+    # Each mode has a process, while this one simulates the undisturbed run. Batches of all of them run in one session.
+    sides: dict[str, SideProcess] = {}
+    for mode in modes if cluster is None else ():
+        config = _killed_config(mode, seed, periodic)
+        page = html if mode == modes[-1] else None
+        sides[mode] = SideProcess(f"mode {mode}", partial(_prove_beside, config, kill, out / mode, page))
     if cluster is not None and cluster.master is not None:
         # The undisturbed run has batches on Spark, and a process has one session.
         start_session(SessionSettings(master=cluster.master))
@@ -159,8 +140,9 @@ def prove(
     with took.step("the files"):
         # Executors have another working directory.
         files = prepare(data if cluster is None else Path(data).absolute())
+    _tell(sides, files)
     background = ThreadPoolExecutor(1)
-    answers = background.submit(_right_answers, files, took)
+    answers = background.submit(_right_answers, files, took, sides)
     background.shutdown(wait=False)
     print(f"flights: {files.flights:,} departures in {len(files.splits)} splits, ready in {_since(started)}")
     proof: Proof = {"seed": seed, "kill": kill, "checkpoint_interval": interval, "flights": files.flights, "modes": {}}
@@ -172,29 +154,19 @@ def prove(
             f"{lateness.dropped_by_windows} dropped by day windows"
         )
     proof["lateness"] = {str(hours): asdict(lateness) for hours, lateness in late.items()}
-    with took.step("the undisturbed run"):
+    with took.step("the undisturbed run", on_spark=True):
         undisturbed = run_flights(files, out / "undisturbed", RunConfig(seed=seed, checkpoint_interval=periodic))
     _describe("undisturbed run", undisturbed)
-    kept = True
     if cluster is not None:
-        modes = ()
-        kept = _prove_on_spark(files, undisturbed, out / "spark", periodic, cluster, proof, answers, took)
-    for mode in modes:
-        exactly_once = protocol_named(mode).consistent_cut
-        cost = CostModel() if exactly_once else CostModel(slow_links={SLOW_SPLIT: SLOW_LINK_NS})
-        config = RunConfig(mode=mode, seed=seed, checkpoint_interval=periodic, cost=cost)
-        recorder = None if html is None else killed_run_recorder(lambda: flights_job(files))
-        with took.step(f"the killed run, {mode}"):
-            killed = run_flights(files, out / mode, config, kill=kill, recorder=recorder)
-        print(f"\nmode {mode}: {kill.replace('@', ' is killed at ')}", end="")
-        print("" if exactly_once else f", {SLOW_SPLIT} has a link slower by {SLOW_LINK_NS / 1e6:g} ms")
-        _describe("killed run", killed)
-        with took.step(f"its proof, {mode}"):
-            facts = _prove_mode(files, undisturbed, killed, answers, exactly_once=exactly_once)
-        proof["modes"][mode] = facts
-        if html is not None and recorder is not None:
-            write_killed_page(html, mode, kill, killed, recorder, facts["d_records"], _departures_per_carrier(files))
-        kept = kept and facts["as_promised"]
+        proof["modes"]["spark"] = _prove_on_spark(
+            files, undisturbed, out / "spark", periodic, cluster, answers.result(), took
+        )
+    answers.result()
+    _tell(sides, undisturbed)
+    for mode, side in sides.items():
+        proof["modes"][mode], steps = side.result()
+        took.steps += steps
+    kept = all(facts["as_promised"] for facts in proof["modes"].values())
     out.mkdir(parents=True, exist_ok=True)
     target = out / "proof.json"
     target.write_text(json.dumps(proof, indent=1, sort_keys=True) + "\n")
@@ -203,26 +175,58 @@ def prove(
     return 0 if kept else 1
 
 
+def _tell(sides: Mapping[str, SideProcess], fact: object) -> None:
+    for side in sides.values():
+        side.tell(fact)
+
+
+def _killed_config(mode: str, seed: str, interval: CheckpointInterval) -> RunConfig:
+    exactly_once = protocol_named(mode).consistent_cut
+    cost = CostModel() if exactly_once else CostModel(slow_links={SLOW_SPLIT: SLOW_LINK_NS})
+    return RunConfig(mode=mode, seed=seed, checkpoint_interval=interval, cost=cost)
+
+
+def _prove_beside(
+    config: RunConfig, kill: str, directory: Path, html: str | None, receive: Receive
+) -> tuple[Proof, list[Step]]:
+    """The killed run of one mode and its proof. It is told the files, the address of the session, and the undisturbed
+    run, after which the right answers are there."""
+    files, mode, took = receive(), config.mode, Took()
+    use_session_at(receive)
+    recorder = None if html is None else killed_run_recorder(lambda: flights_job(files))
+    with took.step(f"the killed run, {mode}", beside=True, on_spark=True):
+        killed = run_flights(files, directory, config, kill=kill, recorder=recorder)
+    exactly_once = protocol_named(mode).consistent_cut
+    print(f"\nmode {mode}: {kill.replace('@', ' is killed at ')}", end="")
+    print("" if exactly_once else f", {SLOW_SPLIT} has a link slower by {SLOW_LINK_NS / 1e6:g} ms")
+    _describe("killed run", killed)
+    spark = get_session()
+    undisturbed = receive()
+    with took.step(f"its proof, {mode}", beside=True):
+        answers = {answer: spark.table(_view_of(answer)) for answer in ANSWERS}
+        facts = _prove_mode(files, undisturbed, killed, answers, exactly_once=exactly_once)
+    if html is not None and recorder is not None:
+        write_killed_page(html, mode, kill, killed, recorder, facts["d_records"], _departures_per_carrier(files))
+    return facts, took.steps
+
+
 def _prove_on_spark(
     files: FlightFiles,
     undisturbed: Run,
     directory: Path,
     interval: CheckpointInterval,
     cluster: SparkCluster,
-    proof: Proof,
-    answers: Future[Answers],
+    answers: Answers,
     took: Took,
-) -> bool:
+) -> Proof:
     from examples.flights_on_spark import run_on_spark
 
-    with took.step("the killed run, on Spark"):
+    with took.step("the killed run, on Spark", on_spark=True):
         killed = run_on_spark(files, directory, interval, cluster)
     print(f"\non Spark ({cluster.master or 'two local cores'}): the driver dies before a checkpoint's commits")
     _describe("killed run", killed)
     with took.step("its proof, on Spark"):
-        facts = _prove_mode(files, undisturbed, killed, answers, exactly_once=True)
-    proof["modes"]["spark"] = facts
-    return bool(facts["as_promised"])
+        return _prove_mode(files, undisturbed, killed, answers, exactly_once=True)
 
 
 def _check_modes(modes: Sequence[str]) -> None:
@@ -232,56 +236,6 @@ def _check_modes(modes: Sequence[str]) -> None:
                 f"mode {mode!r} takes no checkpoints, so a killed job stays dead and there is nothing to prove; "
                 "choose aligned or at-least-once"
             )
-
-
-def run_flights(
-    files: FlightFiles,
-    directory: Path,
-    config: RunConfig,
-    *,
-    kill: str | None = None,
-    file_system: FileSystem | None = None,
-    recorder: Recorder | None = None,
-) -> Run:
-    """Run the job once, below ``directory``, which is emptied first.
-
-    ``kill`` is ``'count[0]@70ms'`` or the like; ``file_system`` holds the flights and receives the output, ``None`` =
-    the real one; ``recorder`` records the run. Raises the job's error when it fails.
-    """
-    disk = LocalFileSystem() if file_system is None else file_system
-    disk.delete_tree(str(directory))
-    plan = flights_job(files).plan()
-    oracle, digest = CutOracle(), TraceDigest()
-    cuts: dict[int, CheckpointCut] = {}
-
-    def keep_cuts(event: TraceEvent) -> None:
-        if isinstance(event, CheckpointCut):
-            cuts[event.checkpoint_id] = event
-
-    started = time.perf_counter()
-    with open_storage(str(directory / "checkpoints"), plan.job_name, file_system=disk) as opened:
-        observers = (oracle, digest, keep_cuts)
-        execution = Execution(
-            plan if recorder is None else recorder.of_run(plan, str(directory)),
-            config,
-            storage=opened.storage,
-            file_system=disk,
-            incarnation=opened.incarnation,
-            output_dir=str(directory),
-            instruments=observers if recorder is None else (*observers, recorder.observe),
-        )
-        if kill is not None:
-            fault = parse_kill(kill)
-            execution.kill(fault.target, fault.at_ns)
-        result = (execution.run() if recorder is None else recorder.run(execution)).raise_on_failure()
-    seconds = time.perf_counter() - started
-    return Run(directory, disk, result, oracle, cuts, digest.hexdigest(), seconds, counting_channels(plan), config)
-
-
-def counting_channels(plan: ExecutionPlan) -> frozenset[int]:
-    """The channels that lead to the running counts."""
-    counting = {vertex.index for vertex in plan.vertices for operator in vertex.operators if operator.name == "count"}
-    return frozenset(channel.index for channel in plan.channels if channel.receiver_vertex in counting)
 
 
 def _describe(what: str, run: Run) -> None:
@@ -299,11 +253,11 @@ def _describe(what: str, run: Run) -> None:
 
 
 def _prove_mode(
-    files: FlightFiles, undisturbed: Run, killed: Run, answers: Future[Answers], *, exactly_once: bool
+    files: FlightFiles, undisturbed: Run, killed: Run, answers: Answers, *, exactly_once: bool
 ) -> Proof:
     cut = _prove_cuts(killed, undisturbed)
     same = _prove_same_output(undisturbed, killed)
-    batch = _prove_against_batch(answers.result(), killed)
+    batch = _prove_against_batch(answers, killed)
     records = _count_records(files, killed)
     struck = killed.result.attempts > 1
     if not struck:
@@ -380,10 +334,12 @@ def _prove_against_batch(expected: Answers, killed: Run) -> Proof:
     }
 
 
-def _right_answers(files: FlightFiles, took: Took) -> Answers:
-    """The right answers, from batch code alone, kept in Spark's memory."""
+def _right_answers(files: FlightFiles, took: Took, sides: Mapping[str, SideProcess]) -> Answers:
+    """The right answers, from batch code alone, kept in Spark's memory, and for ``sides`` under names."""
     with took.step("Spark's start", beside=True):
         spark = get_session()
+    if sides:
+        _tell(sides, session_address())
     from pyspark.sql import functions as f
 
     with took.step("the batch code", beside=True):
@@ -396,9 +352,14 @@ def _right_answers(files: FlightFiles, took: Took) -> Answers:
             "days": flights_oracle.carrier_days(flights),
             "routes": flights_oracle.route_report(flights, *tables),
         }
-        for answer in answers.values():
+        for name, answer in answers.items():
             answer.cache().count()
+            answer.createOrReplaceTempView(_view_of(name))
     return answers
+
+
+def _view_of(answer: str) -> str:
+    return f"right_{answer}"
 
 
 def _count_records(files: FlightFiles, killed: Run) -> Proof:

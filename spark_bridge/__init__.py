@@ -31,12 +31,15 @@ from spark_bridge.oracle import (
 )
 from spark_bridge.registered import register as register
 from spark_bridge.session import (
+    SessionAddress as SessionAddress,
     SessionSettings as SessionSettings,
     get_session as get_session,
+    session_address as session_address,
     session_is_running as session_is_running,
     session_log_tail as session_log_tail,
     start_session as start_session,
     stop_session as stop_session,
+    use_session_at as use_session_at,
 )
 from spark_bridge.sinks import DataFrameSink as DataFrameSink, ForeachBatchSink as ForeachBatchSink
 from spark_bridge.transform import SparkTransform as SparkTransform, spark_transform as spark_transform

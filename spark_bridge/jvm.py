@@ -81,6 +81,12 @@ class SparkJvm:
         return self._context
 
     @property
+    def address(self) -> tuple[int, str]:
+        """Port and secret, for :func:`joined_context`."""
+        parameters = self._gateway.gateway_parameters
+        return parameters.port, parameters.auth_token
+
+    @property
     def process(self) -> subprocess.Popen[bytes]:
         """The process, for waiting, and for tests that kill it."""
         process: subprocess.Popen[bytes] = self._gateway.proc
@@ -126,6 +132,32 @@ class SparkJvm:
         if not self.has_ended(_STOP_TIMEOUT_SECONDS):
             self.process.kill()
             self.process.wait()
+
+
+def joined_context(port: int, secret: str) -> Any:
+    """A `SparkContext` of this process, which is one in the JVM of another process of this machine. Whoever started the
+    JVM ends it.
+
+    Raises errors of PySpark, Py4J and the operating system when that JVM does not answer.
+    """
+    from pyspark import SparkConf, SparkContext, java_gateway
+    from pyspark.sql import SparkSession
+
+    # A forked process has what its parent had, and must not use its connections.
+    _forget_gateway()
+    context_class: Any = SparkContext
+    context_class._active_spark_context = None
+    session_class: Any = SparkSession
+    session_class._instantiatedSession = None
+    address = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    with _environment(address):
+        launch_gateway: Any = java_gateway.launch_gateway
+        gateway = launch_gateway()
+    java = gateway.jvm.org.apache.spark
+    java_context = java.api.java.JavaSparkContext.fromSparkContext(java.SparkContext.getOrCreate())
+    configuration = SparkConf(_jvm=gateway.jvm, _jconf=java_context.getConf())
+    with _interrupts_as_before():
+        return SparkContext(gateway=gateway, jsc=java_context, conf=configuration)
 
 
 def beside(work: Callable[[], T], most_seconds: float = math.inf) -> T:
@@ -207,8 +239,14 @@ def _launch_environment(java: JavaRuntime, *, local_only: bool) -> Iterator[None
     }
     if local_only:
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
-    before = {name: os.environ.get(name) for name in wanted}
-    _set_environment(wanted)
+    with _environment(wanted):
+        yield
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    _set_environment(variables)
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_bridge.errors import PySparkMissingError, SparkBridgeError
 from spark_bridge.java import find_java
-from spark_bridge.jvm import SparkJvm, is_spark_error
+from spark_bridge.jvm import SparkJvm, is_spark_error, joined_context
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,11 +93,19 @@ class SessionSettings:
         }
 
 
+@dataclass(frozen=True)
+class SessionAddress:
+    """Where processes of this machine find a session: the port of its JVM, and a secret that they must know."""
+
+    port: int
+    secret: str = field(repr=False)
+
+
 @dataclass
 class _RunningSession:
     session: SparkSession
     settings: SessionSettings
-    # None when the session existed before (a notebook, spark-submit): then this module must not end it.
+    # None when the session is another's (a notebook, spark-submit, another process): then this module must not end it.
     jvm: SparkJvm | None
 
     def is_alive(self) -> bool:
@@ -117,12 +125,57 @@ def start_session(settings: SessionSettings | None = None) -> None:
 
     Its errors are those of `get_session`, and raised there.
     """
-    global _starting  # noqa: PLW0603 (one driver per process)
     if _starting is None and not session_is_running():
-        atexit.register(stop_session)
-        starter = ThreadPoolExecutor(1, thread_name_prefix="weir-spark-start")
-        _starting = starter.submit(_session, settings)
-        starter.shutdown(wait=False)
+        _begin(lambda: _session(settings))
+
+
+def session_address() -> SessionAddress:
+    """Where other processes of this machine find the session of this one, which is started if there is none.
+
+    Raises:
+        SparkBridgeError: the session was created elsewhere. Errors of `get_session`.
+    """
+    get_session()
+    if _running is None or _running.jvm is None:
+        raise SparkBridgeError("only a session that this module started can be used by another process")
+    return SessionAddress(*_running.jvm.address)
+
+
+def use_session_at(address: Callable[[], SessionAddress]) -> None:
+    """Begins, in the background, to use the session of another process; `get_session` then waits for it.
+
+    A process forked from one with a session may do so, and then no longer has that of its parent.
+
+    Args:
+        address: waits for the address that `session_address` gives in the other process.
+    """
+    _begin(lambda: _join(address()))
+
+
+def _begin(start: Callable[[], SparkSession]) -> None:
+    global _starting  # noqa: PLW0603 (one driver per process)
+    atexit.register(stop_session)
+    starter = ThreadPoolExecutor(1, thread_name_prefix="weir-spark-start")
+    _starting = starter.submit(start)
+    starter.shutdown(wait=False)
+
+
+def _join(address: SessionAddress) -> SparkSession:
+    global _running  # noqa: PLW0603 (one driver per process)
+    from pyspark.sql import SparkSession
+
+    _silence_pyspark_loggers()
+    try:
+        session = SparkSession(joined_context(address.port, address.secret))
+    except Exception as error:
+        if not is_spark_error(error) and not isinstance(error, OSError):
+            raise
+        raise SparkBridgeError(
+            f"no session of Spark answers at port {address.port}: {type(error).__name__}\n"
+            "  fix: keep the process that started it alive for as long as others use its session"
+        ) from None
+    _running = _RunningSession(session, SessionSettings(), jvm=None)
+    return session
 
 
 def get_session(settings: SessionSettings | None = None) -> SparkSession:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from examples.flights_data import FlightFiles, prepare
-from examples.flights_proof import Run
+from examples.flights_run import Run
 from spark_bridge import session_is_running, stop_session
 from tests.examples.small_flights import delay_of, run_small, write_part
 

@@ -18,7 +18,8 @@ import pytest
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from examples.flights import ROUTE_COLUMNS
 from examples.flights_data import FLIGHT_TYPES, FlightFiles, published_tables
-from examples.flights_proof import SLOW_SPLIT, Run, run_flights
+from examples.flights_page import SLOW_SPLIT
+from examples.flights_run import Run, run_flights
 from examples.flights_spark import PERIOD_COLUMN
 from spark_bridge import transform
 from state_backends.files import MemoryFileSystem

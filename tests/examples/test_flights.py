@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from examples import flights, flights_proof
 from examples.flights import main
 from examples.flights_data import FlightFiles, FlightsDataError, first_flights
 from examples.flights_lateness import Lateness, lateness_job, measure_lateness
-from examples.flights_proof import ANSWERS, Run, prove
+from examples.flights_proof import ANSWERS, prove
+from examples.flights_run import Run
 from operators.time.watermarks import DEFAULT_INTERVAL_NS
 from tests.examples.small_flights import (
     counts_of,
@@ -251,12 +251,7 @@ def test_a_kill_after_the_end_proves_nothing(
     """A run without a fault does not prove its promise, even if its files are right."""
     monkeypatch.setattr(flights_proof, "_prove_against_batch", lambda answers, killed: {"equal": True})
 
-    no_answers: Future[Any] = Future()
-    no_answers.set_result({})
-
-    facts = flights_proof._prove_mode(
-        small_flights, undisturbed, undisturbed, no_answers, exactly_once=True
-    )
+    facts = flights_proof._prove_mode(small_flights, undisturbed, undisturbed, {}, exactly_once=True)
 
     assert (facts["attempts"], facts["as_promised"]) == (1, False)
     assert facts["d_records"] == {"lost": 0, "counted_twice": 0, "by_carrier": {}, "predicted": 0}

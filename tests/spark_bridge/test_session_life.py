@@ -137,3 +137,42 @@ def test_a_session_starts_in_the_background(tmp_path: Path) -> None:
     answer = run_program("from spark_bridge import start_session\nstart_session()\n", tmp_path)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_session_serves_other_processes(tmp_path: Path) -> None:
+    """Forked ones, also from a process with a session: they see its tables, and end without ending it. An address where
+    nothing answers is one error."""
+    answer = run_program(
+        "import multiprocessing, socket\n"
+        "from spark_bridge import SessionAddress, SparkBridgeError, get_session, run_batch, session_address\n"
+        "from spark_bridge import stop_session, use_session_at\n"
+        "def read(connection):\n"
+        "    use_session_at(connection.recv)\n"
+        "    numbers = get_session().table('numbers')\n"
+        "    connection.send((numbers.count(), run_batch(lambda frame: frame, [(7,)], 'a int')))\n"
+        "def ask(process):\n"
+        "    ours, theirs = fork.Pipe()\n"
+        "    child = fork.Process(target=process, args=(theirs,))\n"
+        "    child.start()\n"
+        "    ours.send(session_address())\n"
+        "    print(ours.recv())\n"
+        "    child.join()\n"
+        "fork = multiprocessing.get_context('fork')\n"
+        "get_session().range(3).createOrReplaceTempView('numbers')\n"
+        "ask(read)\n"
+        "ask(read)\n"
+        "print(get_session().table('numbers').count(), session_address().secret in repr(session_address()))\n"
+        "stop_session()\n"
+        "with socket.create_server(('127.0.0.1', 0)) as taken:\n"
+        "    nobody = taken.getsockname()[1]\n"
+        "use_session_at(lambda: SessionAddress(nobody, 'x'))\n"
+        "try:\n"
+        "    get_session()\n"
+        "except SparkBridgeError as error:\n"
+        "    print('no session of Spark answers' in str(error))\n",
+        tmp_path,
+    )
+
+    served = "(3, [{'a': 7}])\n"
+    assert (answer.stdout, answer.stderr) == (f"{served}{served}3 False\nTrue\n", "")
+    assert list(tmp_path.iterdir()) == []

@@ -38,6 +38,8 @@ NO_JOB = {
     "flights_oracle.py": "part of flights.py",
     "flights_page.py": "part of flights.py",
     "flights_proof.py": "part of flights.py",
+    "flights_run.py": "part of flights.py",
+    "flights_side_by_side.py": "part of flights.py",
     "flights_spark.py": "part of flights.py",
     "tables.py": "a program; it runs its jobs itself",
 }

@@ -89,6 +89,8 @@ NOT_SEARCHED = {
     "flights_oracle.py": PART,
     "flights_page.py": PART,
     "flights_proof.py": PART,
+    "flights_run.py": PART,
+    "flights_side_by_side.py": PART,
     "flights_spark.py": PART,
     "tables.py": PROGRAM,
 }
