@@ -63,7 +63,8 @@ def advise(
     The others are as for :func:`engine.study.sweep`. ``engine.study.job_costs`` says how costs are measured.
 
     Raises :class:`ConfigurationError` for a job that is too short to fail, takes no checkpoints, or has such that cost
-    nothing; :class:`OverloadError` when more records come than it can handle; and what ``sweep`` raises.
+    nothing; what ``sweep`` raises; and the error of a run that fails, such as one that gets more records than it can
+    handle.
     """
     from engine.job_runner import has_arrivals
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine import ConfigurationError, CountingSink, Job, SequenceSource, StorageError
-from engine.elements.errors import OverloadError
+from engine.elements.errors import JobFailedError, OverloadError
 from engine.study import Advice, Arrivals, Periodic, StudyTable, advise, best_period, read_study
 from engine.study.advice import rounded
 
@@ -190,5 +190,6 @@ def test_a_checkpoint_that_outlasts_the_job_is_refused() -> None:
 
 def test_more_records_than_the_job_can_handle_are_refused() -> None:
     """As in a single run."""
-    with pytest.raises(OverloadError, match="sent"):
+    with pytest.raises(JobFailedError, match="the load is above the capacity") as raised:
         advise(calls, mtbf="50ms", cost={**COSTS, "source_record": "5ms"})
+    assert isinstance(raised.value.__cause__, OverloadError)
