@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import ConfigurationError, MissingDependencyError
 from engine.elements.suggestions import nearest
-from engine.report.units import format_ns, plural
+from engine.report.units import format_bytes, format_ns, plural
 
 if TYPE_CHECKING:
     import pyarrow
@@ -56,7 +56,7 @@ class ResultTable:
         return f"<{self.name}: {rows} of {shown}{more}>"
 
     def __str__(self) -> str:
-        """The first rows, aligned; times in units that fit."""
+        """The first rows, aligned; times and sizes in units that fit."""
         shown = [self.columns, *([_shown(*pair) for pair in zip(self.columns, row, strict=True)] for row in self._head)]
         widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
         lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in shown]
@@ -116,4 +116,6 @@ def _shown(column: str, value: Any) -> str:
         return ""
     if column.endswith("_ns") and not isinstance(value, str):
         return format_ns(value)
+    if column.endswith("_bytes") and not isinstance(value, str):
+        return format_bytes(value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -13,8 +13,11 @@ from engine.study.case_grid import describe
 from engine.study.intervals import Mean, mean_of_values
 from engine.study.study_file import Row, read_results
 
-_UNITS = ("", "_ns", "_bytes")
-_TIMES = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns"))
+_SCALES = {
+    "_ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns")),
+    "_bytes": ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes")),
+}
+_UNITS = ("", *_SCALES)
 
 
 class StudyTable:
@@ -131,55 +134,83 @@ class StudyTable:
 
     def plot(
         self,
-        measure: str,
+        measure: str | Sequence[str],
         x: str | None = None,
         *,
-        by: str | None = None,
-        to: str | os.PathLike[str] | None = None,
+        by: str | Sequence[str] | None = None,
+        log: bool = False,
+        bars: bool = False,
         marks: Mapping[str, float] | None = None,
+        to: str | os.PathLike[str] | None = None,
     ) -> Any:
         """Draw the mean of a measure over an argument, with the confidence interval as a band, and a line for each
-        value of ``by``. Returns the matplotlib figure.
+        value of ``by``, one argument or several. Several measures stand side by side. Returns the matplotlib figure.
 
         ``x``      by default the first argument that is not the seed; ``to`` a file, ``.svg`` or ``.png``;
-        ``marks``  vertical lines with their names, at values of an argument that is a number.
+        ``log``    logarithmic axes: that of the measure, which leaves 0 out, and that of ``x`` if it has numbers;
+        ``bars``   instead of lines, for an ``x`` whose values have no order;
+        ``marks``  vertical lines with their names, at values of an ``x`` that has numbers.
 
         Raises :class:`MissingDependencyError` without matplotlib.
         """
-        measure = self._measure(measure)
+        measures = [self._measure(one) for one in ((measure,) if isinstance(measure, str) else measure)]
         x = self._arguments(x)[0] if x is not None or self._arguments(None) else "seed"
-        lines = self._groups(() if by is None else self._arguments(by))
-        figure, axes = _figure(self.name)
-        factor, unit = _scale(measure, [row.get(measure) for row in self._rows])
-        labels = list(dict.fromkeys(row[x] for row in self._rows))
-        are_numbers = all(isinstance(label, (int, float)) and not isinstance(label, bool) for label in labels)
-        x_factor, x_unit = _scale(x, labels)
-        # Numbers are where they are; others stand side by side. A label has one place for all lines, also for one whose
-        # runs failed there.
-        places = {label: label / x_factor if are_numbers else number for number, label in enumerate(labels)}
-        for key, rows in lines.items():
-            points = StudyTable(self.name, self.arguments, rows)._groups((x,))
-            means = [(label, mean) for (label,), group in points.items() if (mean := _mean(group, measure)) is not None]
-            numbers = [places[label] for label, _ in means]
-            values = [mean.mean / factor for _, mean in means]
-            label = f"{by} = {key[0]}" if by else None
-            (line,) = axes.plot(numbers, values, marker="o", label=label)
-            low = [mean.low / factor for _, mean in means if mean.low is not None]
-            high = [mean.high / factor for _, mean in means if mean.high is not None]
-            if len(low) == len(means):
-                axes.fill_between(numbers, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
-        if not are_numbers:
-            axes.set_xticks(list(places.values()), list(map(str, labels)))
-        for number, (name, value) in enumerate((marks or {}).items()):
-            axes.axvline(value / x_factor, label=name, color=f"C{number + 1}", linestyle=("--", ":", "-.")[number % 3])
-        axes.set_xlabel(_axis(x, x_unit))
-        axes.set_ylabel(_axis(measure, unit))
-        axes.set_ylim(bottom=0)
-        if by or marks:
-            axes.legend()
+        names = () if by is None else self._arguments(by)
+        lines = {
+            ", ".join(f"{name} = {one}" for name, one in zip(names, key, strict=True)): rows
+            for key, rows in self._groups(names).items()
+        }
+        figure, panels = _figure(self.name, len(measures))
+        for axes, one in zip(panels, measures, strict=True):
+            self._draw(axes, one, x, lines, log=log, bars=bars, marks=marks or {})
+        if names or marks:
+            panels[0].legend()
         if to is not None:
             _save(figure, os.fspath(to))
         return figure
+
+    def _draw(
+        self,
+        axes: Any,
+        measure: str,
+        x: str,
+        lines: Mapping[str, Sequence[Row]],
+        *,
+        log: bool,
+        bars: bool,
+        marks: Mapping[str, float],
+    ) -> None:
+        """One measure. ``lines``: the rows of each line by its label."""
+        found = [row[measure] for row in self._rows if isinstance(row.get(measure), (int, float))]
+        factor, unit = _scale(measure, found)
+        labels = list(dict.fromkeys(row[x] for row in self._rows))
+        are_numbers = not bars and _are_numbers(labels)
+        x_factor, x_unit = _scale(x, labels) if are_numbers else (1, "")
+        # Numbers are where they are; others stand side by side. A label has one place for all lines, also for one whose
+        # runs failed there.
+        places = {label: label / x_factor if are_numbers else number for number, label in enumerate(labels)}
+        for number, (name, rows) in enumerate(lines.items()):
+            points = StudyTable(self.name, self.arguments, rows)._groups((x,))
+            means = {places[key]: mean for (key,), group in points.items() if (mean := _mean(group, measure))}
+            if bars:
+                _add_bars(axes, name, means, factor, number, len(lines))
+            else:
+                _add_line(axes, name, means, factor)
+        for number, (name, value) in enumerate(marks.items()):
+            axes.axvline(value / x_factor, label=name, color=f"C{number + 1}", linestyle=("--", ":", "-.")[number % 3])
+        axes.set_xlabel(_axis(x, x_unit))
+        axes.set_ylabel(_axis(measure, unit))
+        if log:
+            # An axis without a number above 0 cannot be logarithmic.
+            axes.set(yscale="log" if max(found, default=0) > 0 else "linear", xscale="log" if are_numbers else "linear")
+        else:
+            axes.set_ylim(bottom=0)
+        if log or not are_numbers:
+            # Long texts would run into each other.
+            rotation = 20 if bars and sum(len(str(label)) for label in labels) > 30 else 0
+            texts = [f"{place:g}" if are_numbers else str(label) for label, place in places.items()]
+            axes.set_xticks(list(places.values()), texts, rotation=rotation)
+            axes.set_xticks([], minor=True)
 
 
 def _mean(rows: Sequence[Row], measure: str) -> Mean | None:
@@ -187,16 +218,17 @@ def _mean(rows: Sequence[Row], measure: str) -> Mean | None:
     return mean_of_values(values) if values else None
 
 
-def _figure(title: str) -> tuple[Any, Any]:
+def _figure(title: str, panels: int) -> tuple[Any, list[Any]]:
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise MissingDependencyError("a plot needs matplotlib; run: pip install 'weirstream[research]'") from error
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_title(title)
-    axes.grid(visible=True, alpha=0.3)
-    return figure, axes
+    figure = Figure(figsize=(6.4 if panels == 1 else 4.8 * panels, 4.0), layout="constrained")
+    figure.suptitle(title)
+    made = list(figure.subplots(1, panels, squeeze=False)[0])
+    for axes in made:
+        axes.grid(visible=True, alpha=0.3)
+    return figure, made
 
 
 def _save(figure: Any, path: str) -> None:
@@ -207,15 +239,38 @@ def _save(figure: Any, path: str) -> None:
         figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
 
 
+def _are_numbers(labels: Sequence[Any]) -> bool:
+    return all(isinstance(label, (int, float)) and not isinstance(label, bool) for label in labels)
+
+
 def _axis(name: str, unit: str) -> str:
     return f"{name.removesuffix('_ns').removesuffix('_bytes')}{unit}" if unit else name
 
 
-def _scale(measure: str, values: Sequence[Any]) -> tuple[float, str]:
-    if not measure.endswith("_ns"):
-        return 1, " (bytes)" if measure.endswith("_bytes") else ""
-    greatest = max((value for value in values if isinstance(value, (int, float))), default=0)
-    factor, unit = next((pair for pair in _TIMES if greatest >= pair[0]), _TIMES[-1])
+def _add_line(axes: Any, name: str, means: Mapping[Any, Mean], factor: float) -> None:
+    """``means``: by their place on the axis; with a band, if each has an interval."""
+    (line,) = axes.plot(list(means), [mean.mean / factor for mean in means.values()], marker="o", label=name or None)
+    low = [mean.low / factor for mean in means.values() if mean.low is not None]
+    high = [mean.high / factor for mean in means.values() if mean.high is not None]
+    if len(low) == len(means):
+        axes.fill_between(list(means), low, high, alpha=0.2, color=line.get_color(), linewidth=0)
+
+
+def _add_bars(axes: Any, name: str, means: Mapping[Any, Mean], factor: float, number: int, count: int) -> None:
+    """The bars of the ``number``-th of ``count`` lines, side by side with the others."""
+    width = 0.8 / count
+    at = [place + (number - (count - 1) / 2) * width for place in means]
+    half = [(mean.mean - mean.low) / factor for mean in means.values() if mean.low is not None]
+    error = half if len(half) == len(means) else None
+    axes.bar(at, [mean.mean / factor for mean in means.values()], width, yerr=error, label=name or None)
+
+
+def _scale(measure: str, values: Sequence[float]) -> tuple[float, str]:
+    scales = next((scales for unit, scales in _SCALES.items() if measure.endswith(unit)), None)
+    if scales is None:
+        return 1, ""
+    greatest = max(values, default=0)
+    factor, unit = next((pair for pair in scales if greatest >= pair[0]), scales[-1])
     return factor, f" ({unit})"
 
 

@@ -74,9 +74,11 @@ def test_a_table_as_arrow_and_pandas() -> None:
 
 
 def test_a_table_shows_itself() -> None:
-    """One line in a console, aligned rows in print; in a notebook its first rows, with markup as text."""
+    """One line in a console, aligned rows with units in print; in a notebook its first rows, with markup as text."""
     times = ResultTable("times", ("name", "mean_ns"), [("a", 1_500_000), ("bcd", None)])
     assert str(times) == "name  mean_ns\n   a    1.5ms\n bcd         "
+    sizes = ResultTable("sizes", ("mean_bytes", "low_bytes"), [(1_536.0, 20)])
+    assert str(sizes) == "mean_bytes  low_bytes\n   1.5 KiB       20 B"
     table = ResultTable("rows", ("name", "share"), [("<b>", 1 / 3)] * 21)
 
     assert repr(table) == "<rows: 21 rows of name, share>"

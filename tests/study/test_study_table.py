@@ -127,6 +127,57 @@ def test_a_plot_has_a_line_for_each_value() -> None:
     assert not axes.collections
 
 
+def test_measures_of_a_plot_stand_side_by_side() -> None:
+    """Each in a unit that fits, with a line for each combination of several arguments, and one legend."""
+    pytest.importorskip("matplotlib")
+
+    def study(x: int, a: int, b: str) -> dict[str, int]:
+        return {"time_ns": x * a * 1_000_000, "size_bytes": x << 20}
+
+    times, sizes = sweep(study, x=[1, 10], a=[1, 2], b=["p", "q"]).plot(["time", "size"], x="x", by=["a", "b"]).axes
+
+    assert [list(line.get_ydata()) for line in times.lines] == [[1, 10], [1, 10], [2, 20], [2, 20]]
+    assert [list(line.get_ydata()) for line in sizes.lines] == [[1, 10]] * 4
+    assert (times.get_ylabel(), sizes.get_ylabel()) == ("time (ms)", "size (MiB)")
+    assert [text.get_text() for text in times.get_legend().get_texts()] == [
+        "a = 1, b = p", "a = 1, b = q", "a = 2, b = p", "a = 2, b = q",
+    ]  # fmt: skip
+    assert sizes.get_legend() is None
+
+
+def test_bars_stand_side_by_side() -> None:
+    """A group for each value of x, with the interval on top; long texts are turned."""
+    pytest.importorskip("matplotlib")
+
+    def study(cause: str, copies: bool, seed: int) -> int:
+        return len(cause) * (1 + copies) + seed
+
+    causes = ["slow storage", "a failure of the whole host"]
+    found = sweep(study, cause=causes, copies=[False, True], seed=range(3))
+    (axes,) = found.plot("value", x="cause", by="copies", bars=True).axes
+
+    assert [round(bar.get_x() + bar.get_width() / 2, 9) for bar in axes.patches] == [-0.2, 0.8, 0.2, 1.2]
+    assert [bar.get_height() for bar in axes.patches] == [13, 28, 25, 55]
+    assert [label.get_rotation() for label in axes.get_xticklabels()] == [20, 20]
+    (first, *_), low = axes.collections[0].get_segments(), 13 - 4.302653 / math.sqrt(3)
+    assert first[0][1] == pytest.approx(low, rel=1e-6)
+
+
+def test_axes_are_logarithmic_where_they_can_be() -> None:
+    """Not that of texts, and not one that has only zeros."""
+    pytest.importorskip("matplotlib")
+
+    def scales(x: list[Any], factor: int) -> tuple[str, str]:
+        rows = [{"x": one, "status": "ok", "value": number * factor} for number, one in enumerate(x, 1)]
+        (axes,) = StudyTable("scales", ("x",), rows).plot("value", x="x", log=True).axes
+        assert [label.get_text() for label in axes.get_xticklabels()] == list(map(str, x))
+        return axes.get_xscale(), axes.get_yscale()
+
+    assert scales([1, 30, 100], 1) == ("log", "log")
+    assert scales(["1s", "30s"], 1) == ("linear", "log")
+    assert scales([1, 30, 100], 0) == ("log", "linear")
+
+
 def test_a_text_has_one_place_for_all_lines() -> None:
     """Also for a line that has no result there."""
     pytest.importorskip("matplotlib")
