@@ -6,7 +6,7 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from hashlib import blake2b
 from importlib import import_module
@@ -17,7 +17,7 @@ from typing import Any
 from engine import __version__
 from engine.elements.errors import ConfigurationError, check_whole
 from engine.runtime.config import SparkCluster, parse_where
-from engine.study.case_executors import on_executors
+from engine.study.case_executors import Each, on_executors
 from engine.study.case_grid import RESERVED, checked, describe, grid, key_of, plain
 from engine.study.case_processes import FAILED, Outcome, each_in_its_process
 from engine.study.row_measures import measures_of
@@ -135,13 +135,16 @@ def _outcomes(
     else than its arguments, such as the clock, is refused. With executors it runs once here and once there."""
     if not cases:
         return
-    run, first = partial(_measured, study), cases[:1]
-    here = partial(each_in_its_process, run, jobs=jobs)
-    with nullcontext(here) if cluster is None else on_executors(run, cluster) as each:
-        (_, one), (_, other) = each(first * 2) if cluster is None else chain(here(first), each(first))
+    run, first = partial(_measured, study), cases[0]
+    here: Each[Mapping[str, Any]] = partial(each_in_its_process, run, jobs=jobs)
+    place: AbstractContextManager[Each[Mapping[str, Any]]] = nullcontext(here)
+    if cluster is not None:
+        place = on_executors(run, cluster)
+    with place as each:
+        (_, one), (_, other) = each([first, first]) if cluster is None else chain(here([first]), each([first]))
         if json.dumps(one) != json.dumps(other):
-            raise _not_determined(study, first[0], one, other, cluster)
-        yield first[0], one
+            raise _not_determined(study, first, one, other, cluster)
+        yield first, one
         for number, outcome in each(cases[1:]):
             yield cases[number + 1], outcome
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.cli.cases import load_subject
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, WorkerError
 from engine.explore.run import Bounds, FinishedCase, Subject, run_case
 from engine.explore.search import (
     CHUNK_RUNS,
