@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from hashlib import blake2b
@@ -130,7 +130,7 @@ def _check_signature(study: Study, case: Mapping[str, Any]) -> None:
 
 def _outcomes(
     study: Study, cases: Sequence[dict[str, Any]], jobs: int, cluster: SparkCluster | None
-) -> Iterator[tuple[dict[str, Any], Outcome]]:
+) -> Generator[tuple[dict[str, Any], Outcome], None, None]:
     """The outcome of each case, as they end. The first one runs twice: a study whose result is decided by something
     else than its arguments, such as the clock, is refused. With executors it runs once here and once there."""
     if not cases:
