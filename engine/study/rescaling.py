@@ -51,4 +51,5 @@ def moved_share(before: int, after: int, key_groups: int) -> float:
     owners = (
         [operator_index_for_key_group(key_groups, one, group) for group in range(key_groups)] for one in (before, after)
     )
-    return sum(old != new for old, new in zip(*owners, strict=True)) / key_groups
+    moved: int = sum(old != new for old, new in zip(*owners, strict=True))
+    return moved / key_groups

@@ -184,7 +184,7 @@ def test_what_cannot_be_advised_about_is_refused(settings: dict[str, Any], messa
 def test_a_checkpoint_that_outlasts_the_job_is_refused() -> None:
     """Its cost is not to be measured."""
     slow = {**COSTS, "storage_latency": "1h"}
-    with pytest.raises(ConfigurationError, match="no checkpoint completes within the .*h of the job"):
+    with pytest.raises(ConfigurationError, match=r"no checkpoint completes within the .*h of the job"):
         advise(numbers, mtbf="50ms", cost=slow, inline_state_bytes=0, checkpoint_timeout="9h")
 
 

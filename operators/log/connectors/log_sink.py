@@ -157,8 +157,8 @@ class LogSink:
         log = self.log
         if not isinstance(log, DiskLog):
             return
-        self.log = shared.setdefault(posixpath.normpath(log.path), log)
-        if self.log.settings != log.settings:
+        self.log = first = shared.setdefault(posixpath.normpath(log.path), log)
+        if first.settings != log.settings:
             raise ConfigurationError(
                 f"two sinks of the job write to log {log.path!r}, and their settings of it differ\n"
                 "  fix: make one DiskLog object, and give it to both"
