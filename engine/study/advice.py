@@ -22,11 +22,11 @@ from engine.report.units import format_ns
 from engine.study.best_intervals import best_period, daly_work, expected_makespan, young_work
 from engine.study.intervals import Mean, mean_of_values
 from engine.study.job_costs import Run, check_length, check_mode, checkpoint_cost_ns, recovery_cost_ns
-from engine.study.rescaling import rescaling
 from engine.study.row_measures import measures_of
 from engine.study.study_file import StudyIdentity
 from engine.study.study_table import StudyTable
 from engine.study.sweep import Progress, identity_of, sweep
+from engine.study.true_rates import rescaling
 
 ARGUMENTS = ("checkpoint_interval_ns", "seed")
 """Of the study: what its rows differ in."""

@@ -56,7 +56,7 @@ def scattered(number: int) -> int:
 @target("V19", "how likely is it that some task compacts?", study=[Compactions, compactions])
 def some_task(size: Size) -> Iterator[Figure]:
     """The first intervals are left out: all tasks begin without files."""
-    for tasks, seconds in ((50, 4_000), (100, 2_000), (1_000, 50)) if size.full else ((10, 600),):
+    for tasks, seconds in ((50, 16_000), (100, 10_000), (1_000, 50)) if size.full else ((10, 600),):
         counts = compactions(tasks, 300, seconds, 0)
         share = sum(counts) / len(counts) / tasks
         expected = 1 - (1 - share) ** tasks
