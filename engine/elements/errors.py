@@ -157,6 +157,8 @@ class DataLossError(WeirError):
 class WorkerError(WeirError):
     """A worker process died, or its work raised an error: not one of the runs, whose errors are their results."""
 
+    exit_code = 27
+
 
 class AcknowledgementError(WeirError):
     """A function has settled a record twice, anchored a record to one that is settled, or settled something else. It

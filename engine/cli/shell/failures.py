@@ -41,6 +41,7 @@ EXIT_CODES = """\
 24 the state of an operator is not what the operator writes
 25 Spark: it does not start, its executors cannot run the job, or it gave up
 26 more records come than the job can handle
+27 a worker process died, or failed at its work
 130 interrupted (Ctrl-C)             143 terminated (SIGTERM)"""
 
 
