@@ -46,7 +46,7 @@ class SideProcess:
         """Send what the work waits for; one that has failed already reads no more."""
         try:
             self._ours.send(fact)
-        except BrokenPipeError:
+        except ConnectionError:
             return
 
     def result(self) -> Any:
@@ -56,7 +56,8 @@ class SideProcess:
         """
         try:
             printed, problem, returned = self._ours.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
+            # The second one if it has died without reading all that it was told.
             self._process.join()
             raise SideProcessError(f"{self._name}: its process died (exit code {self._process.exitcode})") from None
         print(printed, end="")

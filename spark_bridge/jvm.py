@@ -135,8 +135,8 @@ class SparkJvm:
 
 
 def joined_context(port: int, secret: str) -> Any:
-    """A `SparkContext` of this process, which is one in the JVM of another process of this machine. Whoever started the
-    JVM ends it.
+    """A `SparkContext` of this process, which is one in the JVM of another process of this machine. The process that
+    started the JVM ends it.
 
     Raises errors of PySpark, Py4J and the operating system when that JVM does not answer.
     """

@@ -144,7 +144,8 @@ def session_address() -> SessionAddress:
 def use_session_at(address: Callable[[], SessionAddress]) -> None:
     """Begins, in the background, to use the session of another process; `get_session` then waits for it.
 
-    A process forked from one with a session may do so, and then no longer has that of its parent.
+    A process forked from one with a session may do so, and then no longer has that of its parent. One that has started
+    a session itself stops it first.
 
     Args:
         address: waits for the address that `session_address` gives in the other process.

@@ -132,11 +132,7 @@ class Job:
 
     def claim_files(self, sink: object) -> None:
         """A sink may say the names of its files, as ``part_files``. Raises :class:`JobGraphError` when another sink has
-        the same: each would delete or replace what the other has written. A sink may also have a method
-        ``share_in_job(shared)``: in this dict, which belongs to the job, sinks keep what only one of them may open."""
-        share = getattr(sink, "share_in_job", None)
-        if share is not None:
-            share(self._shared)
+        the same: each would delete or replace what the other has written."""
         pattern = getattr(sink, "part_files", None)
         if pattern is None:
             return
@@ -146,6 +142,13 @@ class Job:
                 "  fix: give one of them another path or prefix, or unite their streams before one sink"
             )
         self._claimed_files.add(pattern)
+
+    def let_share(self, sink: object) -> None:
+        """A sink may have a method ``share_in_job(shared)``: in this dict, which belongs to the job, sinks keep what
+        only one of them may open."""
+        share = getattr(sink, "share_in_job", None)
+        if share is not None:
+            share(self._shared)
 
     def validate(self) -> None:
         """Raise one ``JobGraphError`` that names every problem of the graph and how to fix it."""

@@ -431,6 +431,7 @@ class Stream:
     def _attach(self, method: str, transform: Any, options: OperatorOptions, role: NodeRole) -> Stream:
         """Add the operator of a ``StreamTransform`` and meet its demands."""
         factory = operator_factory(method, transform)
+        self._job.let_share(transform)
         self._job.claim_files(transform)
         kind = operator_stem(method, transform)
         demands = TransformDemands(transform)

@@ -52,3 +52,20 @@ def test_its_death_is_told() -> None:
     with pytest.raises(SideProcessError, match=r"side: its process died \(exit code 7\)"):
         side.result()
     side.tell(2)
+
+
+def test_its_death_is_told_if_it_has_not_listened() -> None:
+    """What it was told and has not read makes no other error of it."""
+    gate, opened = os.pipe()
+
+    def die(receive: Receive) -> None:
+        os.read(gate, 1)
+        os._exit(7)
+
+    side = SideProcess("side", die)
+    side.tell(1)
+    os.write(opened, b".")
+    with pytest.raises(SideProcessError, match=r"side: its process died \(exit code 7\)"):
+        side.result()
+    os.close(gate)
+    os.close(opened)

@@ -161,7 +161,7 @@ def test_another_number_of_splits_is_refused() -> None:
 
 
 def test_a_position_that_is_not_there_is_refused() -> None:
-    """Of a checkpoint that somebody has changed; the end is one."""
+    """Such as one of a checkpoint whose file was edited; the end is there."""
     source, world = source_of_frame(readings(3)), SourceWorld()
     (split,) = source.splits(world)
     assert source.open_split(split, 3, world).read(9) is None
@@ -176,7 +176,7 @@ def test_a_position_that_is_not_there_is_refused() -> None:
 
 def test_executors_get_files_and_nothing_else(tmp_path: Path) -> None:
     """No DataFrame, and no rows in memory, which would travel with every task; files are written once, to a new place:
-    a worker that its driver has left behind may have the old ones mapped."""
+    a worker of a dead driver may have the old ones mapped."""
     source = source_of_frame(readings(5_000), splits=2)
     assert len(pickle.dumps(source.on_executors("rows", None))) < 300
     there = source.on_executors("rows", str(tmp_path / "rows"))

@@ -51,7 +51,7 @@ def test_a_case_does_not_collect_what_its_parent_has_left() -> None:
 
 
 def test_a_case_ends_with_its_parent() -> None:
-    """However that one ends: nobody waits for the case any more. The pipe is closed when the last process has ended."""
+    """Also if that one is killed, and cannot end it. The pipe is closed when the last process has ended."""
     start, end = os.pipe()
 
     def case(_: object) -> None:

@@ -1,5 +1,5 @@
-"""A run told to people: ``witness`` watches it, ``teller`` tells it step by step, ``story`` is what
-people read, ``swimlane`` draws it."""
+"""A run told to people: ``witness`` watches it, ``teller`` tells it step by step, ``story`` is what people read,
+``swimlane`` draws it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 ``output_queue`` is the sender's half of a channel, ``channel`` the receiver's. ``checkpointed_input_gate`` reads the
 channels of a task and carries out the instructions of its barrier handler; ``watermark_valve`` combines their event
 time. ``debloating`` sets their credit, ``floating_credit`` lends them more. ``host_link`` is what those that leave a
-host share. ``traced_batch`` carries causes, in a run
-that keeps a ledger of them.
+host share. ``traced_batch`` carries causes, in a run that keeps a ledger of them.
 """
 
 from __future__ import annotations
