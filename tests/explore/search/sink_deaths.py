@@ -22,6 +22,7 @@ CONFIG: Mapping[str, Setting] = {
     "cost.record_ns": 400,
     "heartbeat_timeout_ns": 5_000,
 }
+MODES = ("aligned", "unaligned", "at-least-once")
 PROCESS = "process"
 POINTS = (
     "user.process", "sink.write", "sink.open", "sink.fsync", "sink.rename", "sink.dir-fsync", "sink.truncate",

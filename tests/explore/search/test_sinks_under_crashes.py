@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.faults.fault import Fault
 from examples import sinks
 from tests.explore.search.sink_deaths import (
+    MODES,
     PROCESS,
     RECOVERING,
     case_of,
@@ -26,7 +26,6 @@ FILES = tuple(name for name in sinks.SINKS if name not in ("collect", "foreach-b
                                                            "database-retracting", "upsert"))  # fmt: skip
 QUICK = ("files", "files-open", "committing", "compacting", "bucketing-lengths", "partition-time-compacted", "staged",
          "disk-log", "database")  # fmt: skip
-MODES = ("aligned", "unaligned", "at-least-once")
 COMMITS = ("sink.rename", "sink.truncate", "sink.commit", "operator.prepare", "sink.request")
 
 each_sink = pytest.mark.parametrize("sink", sinks.SINKS)
@@ -141,38 +140,3 @@ def test_every_sink_survives_every_death(sink: str, mode: str) -> None:
     problems = [problem(subject, case_of(mode, death)) for death in deaths(places(subject, mode))]
     assert len(problems) >= 100
     assert [one for one in problems if one is not None] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-@each_sink
-def test_every_sink_survives_a_second_death(sink: str, mode: str) -> None:
-    """The same at every step of a recovery, and after it."""
-    subject = subject_of(sink)
-    problems = [
-        problem(subject, case_of(mode, first, death))
-        for first in RECOVERING
-        for death in deaths(places(subject, mode, first))
-        if death.point is not None and death.point.startswith(("restore.", "sink.", "user.close"))
-    ]
-    assert len(problems) > 20
-    assert [one for one in problems if one is not None] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-@each_sink
-def test_every_sink_survives_a_change_of_parallelism_anywhere(sink: str, mode: str) -> None:
-    """The process dies at a step and is resumed with one and with three subtasks; lost notifications besides."""
-    subject = subject_of(sink)
-    lost = "lose:notify_checkpoint_complete *#2"
-    for place in places(subject, mode):
-        if place.phase == "torn" or place.number == 1:
-            continue
-        for parallelism in (1, 3):
-            rescale = Fault(
-                "rescale", PROCESS, point=place.point, phase=place.phase, number=place.number, amount=parallelism
-            )
-            assert problem(subject, case_of(mode, rescale)) is None
-        crash = Fault("crash", "*", point=place.point, phase=place.phase, number=place.number)
-        assert problem(subject, case_of(mode, lost, crash)) is None
