@@ -27,6 +27,7 @@ import pyspark.sql  # noqa: F401 (before the forks: each of them would need the 
 from engine.runtime.storage import CheckpointFiles
 from spark_bridge.pipeline.batch_driver import BatchDriver
 from spark_bridge.pipeline.batch_stages import BatchStages
+from spark_bridge.session import BRIEF_LIFE
 from state_backends.files import LocalFileSystem
 from state_backends.snapshots import CheckpointStorage
 from tests.crash.campaign import CampaignFailedError, carried_out
@@ -44,9 +45,6 @@ from tests.scenarios.live_files import check_live_files
 BATCH = 50
 """Records that a subtask of the source emits in a batch."""
 BATCHES = 10
-BRIEF_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java's simplest compiler and collector: the best would take most of the time."""
-
 BUSY = "Python worker failed to connect back"
 """What Spark says on a busy machine; the job then goes on with the next process."""
 

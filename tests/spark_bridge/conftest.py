@@ -10,11 +10,8 @@ from typing import Any
 import pytest
 
 from examples.flights_data import FlightFiles, prepare
-from spark_bridge.session import get_session, stop_session
+from spark_bridge.session import BRIEF_LIFE, get_session, stop_session
 from tests.spark_bridge.transforms import Calls, without_spark
-
-BRIEF_LIFE = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Java's simplest compiler and collector: the best would take half of the session's time, without a benefit."""
 
 
 @pytest.fixture(scope="session")

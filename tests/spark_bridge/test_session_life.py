@@ -116,7 +116,8 @@ def test_a_session_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 def test_a_session_starts_in_the_background(tmp_path: Path) -> None:
     """Every thread that asks meanwhile gets the one session; an error of the start is raised where the session is
-    needed; ending the process at once leaves nothing."""
+    needed; ending the process at once leaves nothing. The quick compiler has as much room for its code as Java gives it
+    together with the other one."""
     answer = run_program(
         "from concurrent.futures import ThreadPoolExecutor\n"
         "from spark_bridge import SessionSettings, SparkBridgeError, get_session, session_is_running, start_session\n"
@@ -129,11 +130,13 @@ def test_a_session_starts_in_the_background(tmp_path: Path) -> None:
         "print(session_is_running())\n"
         "pool = ThreadPoolExecutor(3)\n"
         "sessions = [pool.submit(get_session).result for _ in range(3)]\n"
-        "print({id(wait()) for wait in sessions} == {id(get_session())}, get_session().range(3).count())\n",
+        "print({id(wait()) for wait in sessions} == {id(get_session())}, get_session().range(3).count())\n"
+        "beans = get_session()._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()\n"
+        "print(sum(one.getUsage().getMax() for one in beans if one.getName().startswith('Code')) >= 240 << 20)\n",
         tmp_path,
     )
 
-    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "True\nFalse\nTrue 3\n", "")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "True\nFalse\nTrue 3\nTrue\n", "")
     answer = run_program("from spark_bridge import start_session\nstart_session()\n", tmp_path)
     assert (answer.returncode, answer.stderr) == (0, "")
     assert list(tmp_path.iterdir()) == []
