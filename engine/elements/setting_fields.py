@@ -198,7 +198,9 @@ class Setting:
             close = nearest(value, about.choices)
             hint = "" if close is None else f"; did you mean {close!r}?"
             raise ConfigurationError(f"{self.field} is {value!r}; it must be one of {', '.join(about.choices)}{hint}")
-        if about.least is not None and not about.least <= value <= (value if about.most is None else about.most):
+        # A function in the place of a number is checked when it is called.
+        bounded = about.least is not None and not callable(value)
+        if bounded and not about.least <= value <= (value if about.most is None else about.most):
             bound = f"at least {about.least}" if about.most is None else f"from {about.least} to {about.most}"
             raise ConfigurationError(f"{self.field} is {value}; it must be {bound}{', or None' * self.optional}")
         return value

@@ -5,9 +5,9 @@ Settings are declared in ``engine.runtime.config``, which a job does not know; s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
     from engine.elements.failure_laws import Failures
@@ -54,8 +54,8 @@ class CostOptions(TypedDict, total=False):
     """Time that a source takes to emit a record."""
     record: str
     """Time that any other task takes for a record."""
-    record_bytes: int | str
-    """Size of a record on a channel of limited bandwidth."""
+    record_bytes: int | str | Callable[[Any], int]
+    """Size of a record in flight; in Python also a function of the record."""
     link_latency: str
     """Time that an element spends on a channel between two tasks."""
     link_delay: str | Law | None
@@ -144,6 +144,13 @@ class Settings(Surroundings, total=False):
     """Credit in records that each task lends to those of its input channels that are full."""
     output_capacity: int
     """Records that a channel holds on the sender's side beyond that credit."""
+    segment_bytes: int | str | None
+    """Size of a buffer. Then channels hold buffers, in bytes by cost.record_bytes, and not records. ``None`` =
+    channels are bounded in records."""
+    exclusive_buffers: int
+    """With segment_bytes: buffers of each channel."""
+    floating_buffers: int
+    """With segment_bytes: buffers that each task lends to those of its input channels that are full."""
     seeded_schedule: bool
     """Whether the seed decides the order of tasks within an instant, or the order in which they were woken."""
     restart: str | None

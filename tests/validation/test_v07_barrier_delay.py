@@ -8,7 +8,7 @@ from engine import CountingSink, Job, SequenceSource
 from tests.validation.targets import Figure, Size, assert_plausible, target
 
 BUFFERS_PER_S = 320
-"""Of 32 KiB each, at 10 MiB/s. A record of these studies is a buffer."""
+"""Of 32 KiB each, at 10 MiB/s. A record of these studies fills a buffer."""
 
 
 def delay_s(channels: int, hops: int) -> float:
@@ -20,9 +20,12 @@ def delay_s(channels: int, hops: int) -> float:
         stream = stream.map(lambda n: n, name=f"hop{hop}", parallelism=1, chain=False)
     stream.sink(CountingSink(), name="slow", parallelism=1, chain=False)
     result = job.run(
-        checkpoint_interval="2s", batch_size=1, channel_capacity=2, floating_credit=8,
-        cost={"source_record": "0s", "record": f"{10**9 // BUFFERS_PER_S}ns", "stragglers": {"hop1": 0.5}},
-    )
+        checkpoint_interval="2s", batch_size=1, segment_bytes="32kb",
+        cost={
+            "source_record": "0s", "record": f"{10**9 // BUFFERS_PER_S}ns", "record_bytes": "32kb",
+            "stragglers": {"hop1": 0.5},
+        },
+    )  # fmt: skip
     waited_ns: int = result.checkpoints["end_to_end_ns"][0]
     return waited_ns / 1e9
 

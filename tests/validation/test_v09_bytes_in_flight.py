@@ -13,13 +13,13 @@ KIB_32 = 32 << 10
 
 
 def stuck(parallelism: int, record_ms: int, interval_ms: int) -> dict[str, Any]:
-    """The first checkpoint of an all-to-all job whose sinks are so slow that every buffer is full. A record is a buffer
-    of 32 KiB."""
+    """The first checkpoint of an all-to-all job whose sinks are so slow that every buffer is full. A record fills a
+    buffer: each channel has 2, and each sink lends 8."""
     job = Job("stuck", parallelism=parallelism)
     records = CollectionSource(list(repeat(0, parallelism * parallelism * 12)), splits=parallelism)
     job.source(records, name="from").rebalance().sink(CountingSink(), name="slow")
     result = job.run(
-        mode="unaligned", batch_size=parallelism, channel_capacity=2, floating_credit=8, inline_state_bytes=0,
+        mode="unaligned", batch_size=parallelism, segment_bytes=KIB_32, inline_state_bytes=0,
         checkpoint_interval=f"{interval_ms}ms",
         cost={
             "source_record": "0s", "record": f"{record_ms}ms", "record_bytes": KIB_32, "storage_latency": "500ms",

@@ -24,6 +24,8 @@ _DEBLOAT = "taskmanager.network.memory.buffer-debloat."
 _RETENTION = f"{CHECKPOINTING}externalized-checkpoint-retention"
 _FORCED = f"{CHECKPOINTING}unaligned.forced"
 _BUFFER_TIMEOUT_ENABLED = "execution.buffer-timeout.enabled"
+_SEGMENT_BYTES = "32768"
+"""Of a buffer, in Flink."""
 
 _OF_RESTARTS = {
     "fixed-delay": ("attempts", "delay"),
@@ -61,7 +63,7 @@ _NO_MEMORY = "Weir does not divide memory"
 MEANINGLESS: Mapping[str, str] = {
     "taskmanager.memory.": _NO_MEMORY,
     "jobmanager.memory.": _NO_MEMORY,
-    "taskmanager.network.": "channels are bounded in records, see channel_capacity",
+    "taskmanager.network.": "of the network, Weir has the buffers of channels, see segment_bytes",
     "taskmanager.": _ONE_PROCESS,
     "jobmanager.": _ONE_PROCESS,
     "kubernetes.": _ONE_PROCESS,
@@ -179,7 +181,7 @@ def translate(given: Mapping[str, str]) -> Translation:
     """The settings that these keys mean together. Raises :class:`ConfigurationError` on a value that Flink would not
     take, or that has no equal here."""
     reader = _Reader(given)
-    for together in (_mode, _state_backend, _debloating, _restart, _buffer_timeout):
+    for together in (_mode, _state_backend, _debloating, _buffers, _restart, _buffer_timeout):
         together(reader)
     for one in SETTINGS.values():
         found = reader.take(*one.about.flink)
@@ -302,6 +304,22 @@ def _debloating(reader: _Reader) -> None:
             reader.put(f"debloat_{name}", DURATION.show(time_ns), f"{_DEBLOAT}enabled", f"{_DEBLOAT}{name}")
         elif found is not None:
             reader.note(found[0], f"it needs {_DEBLOAT}enabled=true")
+
+
+def _buffers(reader: _Reader) -> None:
+    """Numbers of buffers mean buffers of Flink's size. Debloating, which counts records here, excludes them."""
+    settings = [SETTINGS[name] for name in ("segment_bytes", "exclusive_buffers", "floating_buffers")]
+    found = {one.name: reader.take(*one.about.flink) for one in settings}
+    for one in settings:
+        given = found[one.name]
+        if given is None:
+            continue
+        if "debloat_target" in reader.found.values:
+            reader.note(given[0], "buffer debloating sets the credit of channels, in records")
+            continue
+        reader.put(one.name, _text_of(one, *given), given[0])
+        if found["segment_bytes"] is None:
+            reader.put("segment_bytes", _SEGMENT_BYTES, given[0])
 
 
 def _buffer_timeout(reader: _Reader) -> None:

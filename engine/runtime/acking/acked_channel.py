@@ -77,10 +77,10 @@ class AckedChannel(Channel):
         self._transfer_number += 1
         if self.hook is not None:
             self.hook.cut()
-        self.priority_events = self.incoming_records = 0
+        self.priority_events = self.incoming = 0
         self.priority_listed = self.listed = self.is_awaited = False
         self._direct = True
-        self.lose(lost)
+        self.lose(lost, self.occupied)
         return lost
 
     def receiver_replaced(self) -> int:
@@ -100,7 +100,8 @@ class AckedChannel(Channel):
         """Drop elements that have not left yet. Returns how many records are lost."""
         rest = self._recall()
         waiting = [*(() if rest is None else (rest,)), *(self.outgoing or ())]
-        lost = sum(len(element) for _, element in waiting if isinstance(element, Batch))
+        batches = [element for _, element in waiting if isinstance(element, Batch)]
+        lost = sum(map(len, batches))
         if rest is not None:
             # It is not on its way any more, but was not queued again either.
             self._transfer_number += 1
@@ -109,7 +110,7 @@ class AckedChannel(Channel):
         if self.outgoing:
             self.outgoing.clear()
         self._direct = self._transfer is None
-        self.lose(lost)
+        self.lose(lost, sum(map(self.weight, batches)))
         for event in promises:
             assert not isinstance(event, Batch)
             super().put_event(event)

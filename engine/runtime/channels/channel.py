@@ -5,9 +5,9 @@ An element passes the first two, and comes here when it arrives.
 
 Rules.
 1. Elements keep their order, except that priority events overtake everything but earlier priority events.
-2. Credit is counted in records. The receiver grants ``input_credit`` for records under way or queued on its side; more
-   records wait on the sender's side. A sender starts an element only while every one of its channels holds
-   less than ``capacity`` records on both sides together; output of that element may overshoot. Events need no credit.
+2. Credit is counted in records, or in their bytes. The receiver grants ``input_credit`` for records under way or queued
+   on its side; more records wait on the sender's side. A sender starts an element only while every one of its channels
+   holds less than ``capacity`` on both sides together; output of that element may overshoot. Events need no credit.
 3. A channel blocked by its consumer gets nothing more until it is resumed (barrier alignment). The sender's queue
    enforces it; elements that have come already, overtaken by a promoted barrier, may be read.
 4. ``sent_records`` and ``received_records`` are the counters of the cut oracle: a record is sent when it was put, and
@@ -72,7 +72,6 @@ class Channel(OutputQueue):
         "priority_events",
         "priority_listed",
         "queue",
-        "received_records",
         "restored_records",
     )
 
@@ -91,7 +90,6 @@ class Channel(OutputQueue):
         self.priority_events = 0
         self.priority_listed = False
         self.restored_records = 0
-        self.received_records = 0
         self.blocked = False
         self.listed = False
         self._arrived = 0
@@ -103,20 +101,21 @@ class Channel(OutputQueue):
 
     def put_batch(self, batch: Batch) -> None:
         """Send records (at least one)."""
-        count = batch.size
+        count, weigh = batch.size, self._settings.weigh
+        weight = count if weigh is None else weigh(batch)
         self.sent_records += count
-        self.queued_records = queued = self.queued_records + count
-        if queued >= self.capacity and not self.full and not (self.floating and self.floating.lend(self)):
+        self.occupied = occupied = self.occupied + weight
+        if occupied >= self.capacity and not self.full and not (self.floating and self.floating.lend(self)):
             self.full = True
             self.sender.output_filled()
-        is_direct = self._at_once and self._direct and self.incoming_records < self.input_credit
+        is_direct = self._at_once and self._direct and self.incoming < self.input_credit
         if is_direct and self.index not in self._records_of:
             # The short way through both halves, for records that are not traced, over a link that takes no time.
             self.sent_elements = number = self.sent_elements + 1
-            self.incoming_records += count
+            self.incoming += weight
             self.arrive((number, batch))
         else:
-            self._send((self._next_number(batch, count), batch), count)
+            self._send((self._next_number(batch, count), batch), weight)
 
     def put_event(self, event: Event) -> None:
         """Send an event other than a barrier; needs no credit."""
@@ -249,7 +248,7 @@ class Channel(OutputQueue):
         else:
             self._remove(0)
         if isinstance(element, Batch):
-            self._received(number, element.size)
+            self._received(number, element)
         else:
             if self.priority_events:
                 self.priority_events -= 1
@@ -272,21 +271,23 @@ class Channel(OutputQueue):
         else:
             taken, rest = batch.split(count)
             self._replace(first, (number, rest))
-        self._received(number, count)
+        self._received(number, taken)
         return taken
 
-    def _received(self, number: int, count: int) -> None:
+    def _received(self, number: int, batch: Batch) -> None:
+        count, weigh = batch.size, self._settings.weigh
+        weight = count if weigh is None else weigh(batch)
         self.received_records += count
-        self.queued_records = queued = self.queued_records - count
-        self.incoming_records -= count
+        self.occupied = occupied = self.occupied - weight
+        self.incoming -= weight
         if self.restored_records:
             self._restored_received(count)
-        if self.full and queued < self.capacity:
+        if self.full and occupied < self.capacity:
             self.full = False
             self.sender.credit_returned()
         if self.borrowed and self.floating is not None:
             self.floating.give_back(self)
-        if self.is_awaited and not queued:
+        if self.is_awaited and not occupied:
             self.is_awaited = False
             self.sender.output_consumed()
         if self.index in self._records_of:
@@ -303,7 +304,8 @@ class Channel(OutputQueue):
     def _trace_receive(self, number: int, event: Element | None, records: int) -> None:
         assert self._instrument is not None
         kind, detail = ("records", None) if event is None else (kind_of(event), detail_of(event))
-        now, attempt, queued = self._settings.kernel.now_ns, self._settings.attempt, self.queued_records
+        now, attempt = self._settings.kernel.now_ns, self._settings.attempt
+        queued = self.sent_records - self.received_records - self.lost_records
         self._instrument(_new_tuple(Receive, (now, attempt, self.index, number, kind, records, detail, queued)))
 
     def block(self) -> None:
@@ -347,20 +349,19 @@ class Channel(OutputQueue):
         """Put restored in-flight data in front of everything new: the receiver's part into its queue, the sender's part
         into the sender's queue, followed by the marker."""
         for batch in inputs:
-            count = batch.size
             self._append((self._restored_number(batch), batch))
-            self.restored_records += count
-            self.incoming_records += count
+            self.restored_records += batch.size
+            self.incoming += self.weight(batch)
         self._restore_outgoing([(self._restored_number(batch), batch) for batch in outputs])
         self._restore_outgoing_marker()
-        if self.queued_records >= self.capacity:
+        if self.occupied >= self.capacity:
             self.full = True
             self.sender.output_filled()
 
     def _restored_number(self, batch: Batch) -> int:
         count = batch.size
         self.sent_records += count
-        self.queued_records += count
+        self.occupied += self.weight(batch)
         return self._next_number(batch, count)
 
     def _restore_outgoing_marker(self) -> None:
@@ -375,12 +376,14 @@ class Channel(OutputQueue):
     # -- inspection ---------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        queued = sum([element.size for _, element in self.queue if isinstance(element, Batch)]) if self.queue else 0
-        waiting = sum([len(one) for _, one in self.outgoing if isinstance(one, Batch)]) if self.outgoing else 0
-        assert 0 <= queued <= self.incoming_records, (self.name, queued, self.incoming_records)
-        assert self.incoming_records + waiting == self.queued_records, (self.name, waiting, self.queued_records)
-        assert self.sent_records == self.received_records + self.queued_records + self.lost_records, self.name
-        assert self.full == (self.queued_records >= self.capacity), self.name
+        weight = self.weight
+        queued = sum([weight(one) for _, one in self.queue if isinstance(one, Batch)]) if self.queue else 0
+        waiting = sum([weight(one) for _, one in self.outgoing if isinstance(one, Batch)]) if self.outgoing else 0
+        assert 0 <= queued <= self.incoming, (self.name, queued, self.incoming)
+        assert self.incoming + waiting == self.occupied, (self.name, waiting, self.occupied)
+        if self._settings.weigh is None:
+            assert self.occupied == self.queued_records, (self.name, self.occupied, self.queued_records)
+        assert self.full == (self.occupied >= self.capacity), self.name
         for position, (_, element) in enumerate(self.queue):
             if position < self.priority_events:
                 assert isinstance(element, (BarrierAnnouncement, CheckpointBarrier)), (self.name, position, element)

@@ -196,7 +196,7 @@ class CheckpointedInputGate:
         waiting = [one for one in self._readable if one.queue and one in self._back_edges]
         if not waiting or channel in waiting:
             return channel
-        if sum(one.queued_records for one in self._back_edges) < self._backlog_limit:
+        if sum(one.occupied for one in self._back_edges) < self._backlog_limit:
             return channel
         # Put it in front: the turn is passed on from there.
         self._readable.remove(waiting[0])

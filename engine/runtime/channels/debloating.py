@@ -172,7 +172,7 @@ class TaskDebloater:
         if desired is None:
             self.rests = self._meter.is_idle
             return
-        in_use = sum(1 for channel in self._channels if channel.queued_records)
+        in_use = sum(1 for channel in self._channels if channel.occupied)
         credit = self._calculator.recalculate(desired, max(1, in_use))
         if credit is not None:
             for channel in self._channels:

@@ -1,10 +1,11 @@
-"""Floating credit: records that a task lends to those of its input channels that are full (Flink: floating buffers of a
-gate, ``RemoteInputChannel`` and ``LocalBufferPool``).
+"""Floating credit that a task lends to those of its input channels that are full (Flink: floating buffers of a gate,
+``RemoteInputChannel`` and ``LocalBufferPool``).
 
 Rules.
 1. A channel that would be full borrows as much as it needs, while there is any. Its capacity grows with its credit.
-2. When records were taken from it, it gives back what it does not need to be one record below its capacity.
+2. When records were taken from it, it gives back what it does not need to be below its capacity.
 3. What comes back goes to the channels that are full, in the order of inputs.
+4. Credit is lent and given back in whole units: one record, or one buffer when credit is counted in bytes.
 """
 
 from __future__ import annotations
@@ -17,34 +18,38 @@ if TYPE_CHECKING:
 
 
 class FloatingCredit:
-    """Of the input channels of one task."""
+    """Of the input channels of one task. ``credit``: a multiple of ``unit``."""
 
-    __slots__ = ("_channels", "left")
+    __slots__ = ("_channels", "_unit", "left")
 
-    def __init__(self, records: int, channels: Sequence[Channel]) -> None:
-        self.left = records
-        """Records that are not lent."""
+    def __init__(self, credit: int, channels: Sequence[Channel], unit: int = 1) -> None:
+        assert credit % unit == 0, (credit, unit)
+        self.left = credit
+        """What is not lent."""
+        self._unit = unit
         self._channels = channels
         for channel in channels:
             channel.floating = self
 
     def lend(self, channel: Channel) -> bool:
         """To a channel that would be full; returns whether it is not."""
-        wanted = min(self.left, channel.queued_records - channel.capacity + 1)
-        self._move(wanted, channel)
-        return channel.queued_records < channel.capacity
+        short = channel.occupied - channel.capacity + 1
+        # Rounded up to whole units.
+        self._move(min(self.left, short + -short % self._unit), channel)
+        return channel.occupied < channel.capacity
 
     def give_back(self, channel: Channel) -> None:
         """Records were taken from a channel that has borrowed."""
-        spare = min(channel.borrowed, channel.capacity - 1 - channel.queued_records)
+        spare = min(channel.borrowed, channel.capacity - 1 - channel.occupied)
+        spare -= spare % self._unit
         if spare > 0:
             self._move(-spare, channel)
             for other in self._channels:
                 if self.left and other.full and self.lend(other):
                     other.has_room()
 
-    def _move(self, records: int, channel: Channel) -> None:
-        self.left -= records
-        channel.borrowed += records
-        channel.input_credit += records
-        channel.capacity += records
+    def _move(self, credit: int, channel: Channel) -> None:
+        self.left -= credit
+        channel.borrowed += credit
+        channel.input_credit += credit
+        channel.capacity += credit

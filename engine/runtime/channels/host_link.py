@@ -22,9 +22,9 @@ class HostLink:
         self.free_ns = 0
         """When everything has passed that has left a channel."""
 
-    def pass_ns(self, now_ns: int, records: int) -> int:
-        """When so many records have passed that leave their channel now."""
-        self.free_ns = max(now_ns, self.free_ns) + self._cost.host_transfer_ns(records)
+    def pass_ns(self, now_ns: int, size_bytes: int) -> int:
+        """When records of this size have passed that leave their channel now."""
+        self.free_ns = max(now_ns, self.free_ns) + self._cost.host_transfer_ns(size_bytes)
         return self.free_ns
 
 

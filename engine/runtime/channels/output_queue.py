@@ -61,8 +61,8 @@ class Sender(Protocol):
 
 @dataclass(slots=True)
 class ChannelSettings:
-    """All that the channels of one sender share. ``capacity``: records on the receiver's side; ``output_capacity``:
-    beyond that on the sender's."""
+    """All that the channels of one sender share. ``capacity``: credit on the receiver's side; ``output_capacity``:
+    beyond that on the sender's. Both in records, or in bytes with ``weigh``."""
 
     kernel: Kernel
     cost: CostModel
@@ -81,6 +81,8 @@ class ChannelSettings:
     """Draws the ns of an element over the link beyond ``latency_ns``."""
     host_link: HostLink | None = None
     """Absent when the host's bandwidth is not limited."""
+    weigh: Callable[[Batch], int] | None = None
+    """The bytes of records; absent when credit is counted in records."""
     arrivals: dict[int, int] = field(init=False, default_factory=dict)
     """With random delays: when the newest element of a channel arrives."""
     whole_capacity: int = field(init=False)
@@ -119,14 +121,15 @@ class OutputQueue(ABC):
         "connected",
         "full",
         "hook",
-        "incoming_records",
+        "incoming",
         "index",
         "input_credit",
         "is_awaited",
         "lost_records",
+        "occupied",
         "outgoing",
         "plan",
-        "queued_records",
+        "received_records",
         "receiver_name",
         "sender",
         "sender_blocked",
@@ -144,17 +147,18 @@ class OutputQueue(ABC):
         self._records_of = () if settings.instrument is None else settings.records_of
         self.input_credit = settings.capacity
         self.capacity = settings.whole_capacity
-        self.queued_records = 0
-        """Records on the channel, on both sides together."""
+        self.occupied = 0
+        """What is on the channel, on both sides together, in the unit of its credit: records, or bytes."""
         self.sent_records = 0
+        self.received_records = 0
         self.sent_elements = 0
         self.lost_records = 0
         """Sent, and never to arrive."""
         self.full = False
         self.is_awaited = False
         """The sender cannot finish before everything is consumed."""
-        self.incoming_records = 0
-        """Records under way or queued at the receiver: they use its credit."""
+        self.incoming = 0
+        """What is under way or queued at the receiver, and so uses its credit."""
         self.outgoing: deque[Numbered] | None = None
         self.sender_blocked = False
         self.connected = True
@@ -170,6 +174,16 @@ class OutputQueue(ABC):
     @abstractmethod
     def arrive(self, numbered: Numbered) -> None:
         """An element has reached the receiver."""
+
+    @property
+    def queued_records(self) -> int:
+        """Records on the channel, on both sides together."""
+        return self.sent_records - self.received_records - self.lost_records
+
+    def weight(self, batch: Batch) -> int:
+        """The credit that records use."""
+        weigh = self._settings.weigh
+        return batch.size if weigh is None else weigh(batch)
 
     @property
     def attempt(self) -> int:
@@ -212,7 +226,7 @@ class OutputQueue(ABC):
         if barrier.options.is_priority:
             self._send_to_front(number, barrier, state)
         elif self._direct:
-            self._depart((number, barrier), 0)
+            self._depart((number, barrier))
             if barrier.options.needs_alignment:
                 self.sender_blocked, self._direct = True, False
         else:
@@ -227,7 +241,8 @@ class OutputQueue(ABC):
         if self._instrument is not None and (not records or self.index in self._records_of):
             kind = "records" if records else element.__class__.__name__
             detail = None if records else detail_of(element)
-            now, queued = self._settings.kernel.now_ns, self.queued_records
+            now = self._settings.kernel.now_ns
+            queued = self.sent_records - self.received_records - self.lost_records
             # Written out: half as long as calling the class, and every element of a search passes here.
             sent = _new_tuple(Send, (now, self._settings.attempt, self.index, number, kind, records, detail, queued))
             self._instrument(sent)
@@ -243,7 +258,7 @@ class OutputQueue(ABC):
         self.capacity = records + self._settings.output_capacity * records // self._settings.capacity
         if self._instrument is not None:
             self._instrument(CreditChanged(self._settings.kernel.now_ns, self._settings.attempt, self.index, records))
-        is_full = self.queued_records >= self.capacity
+        is_full = self.occupied >= self.capacity
         if is_full != self.full:
             self.full = is_full
             if is_full:
@@ -252,11 +267,11 @@ class OutputQueue(ABC):
                 self.sender.credit_returned()
         self.pump()
 
-    def _send(self, numbered: Numbered, records: int) -> None:
-        """Let an element leave, or queue it."""
-        if self._direct and (not records or self.incoming_records < self.input_credit):
-            self.incoming_records += records
-            self._depart(numbered, records)
+    def _send(self, numbered: Numbered, weight: int) -> None:
+        """Let an element leave, or queue it. ``weight``: 0 for an event."""
+        if self._direct and (not weight or self.incoming < self.input_credit):
+            self.incoming += weight
+            self._depart(numbered)
         else:
             self._queue().append(numbered)
             self._direct = False
@@ -313,13 +328,14 @@ class OutputQueue(ABC):
             while queue and not self.sender_blocked and self._transfer is None:
                 head = queue[0][1]
                 records = len(head) if isinstance(head, Batch) else 0
-                if records and self.incoming_records >= self.input_credit:
+                if records and self.incoming >= self.input_credit:
                     break
                 numbered = self.poll()
                 assert numbered is not None
                 self._departed(numbered, records)
-                self.incoming_records += records
-                self._depart(numbered, records)
+                if isinstance(head, Batch):
+                    self.incoming += self.weight(head)
+                self._depart(numbered)
         self._direct = not queue and self.connected and not self.sender_blocked and self._transfer is None
 
     def resume_sender(self) -> None:
@@ -410,8 +426,9 @@ class OutputQueue(ABC):
 
     # --- the link -------------------------------------------------------------------------------------------------
 
-    def _depart(self, numbered: Numbered, records: int) -> None:
-        over_ns = self._over_ns(records) if records and self._settings.is_limited else None
+    def _depart(self, numbered: Numbered) -> None:
+        element = numbered[1]
+        over_ns = self._over_ns(element) if self._settings.is_limited and isinstance(element, Batch) else None
         if over_ns is None:
             self._propagate(numbered)
             return
@@ -420,13 +437,13 @@ class OutputQueue(ABC):
         self._transfer_number += 1
         self._settings.kernel.schedule(over_ns, "transferred", self, self._transfer_number)
 
-    def _over_ns(self, records: int) -> int | None:
-        """When so many records have passed that leave now; ``None``: nothing limits their link."""
+    def _over_ns(self, batch: Batch) -> int | None:
+        """When records have passed that leave now; ``None``: nothing limits their link."""
         settings, host_link = self._settings, self.host_link
-        now_ns = settings.kernel.now_ns
-        over_ns = now_ns + settings.cost.transfer_ns(records)
+        now_ns, size_bytes = settings.kernel.now_ns, settings.cost.bytes_of(batch)
+        over_ns = now_ns + settings.cost.transfer_ns(size_bytes)
         if host_link is not None:
-            return max(over_ns, host_link.pass_ns(now_ns, records))
+            return max(over_ns, host_link.pass_ns(now_ns, size_bytes))
         return None if settings.cost.link_bytes_per_s is None else over_ns
 
     def _propagate(self, numbered: Numbered) -> None:
@@ -445,14 +462,14 @@ class OutputQueue(ABC):
         assert self.hook is not None, event
         self.hook.happens(event)
 
-    def lose(self, records: int) -> None:
-        """So many records of those that were sent will never arrive."""
+    def lose(self, records: int, weight: int) -> None:
+        """So many records of those that were sent, of that weight together, will never arrive."""
         self.lost_records += records
-        self.queued_records -= records
-        if self.full and self.queued_records < self.capacity:
+        self.occupied -= weight
+        if self.full and self.occupied < self.capacity:
             self.full = False
             self.sender.credit_returned()
-        if self.is_awaited and not self.queued_records:
+        if self.is_awaited and not self.occupied:
             self.is_awaited = False
             self.sender.output_consumed()
 
@@ -471,15 +488,16 @@ class OutputQueue(ABC):
         (number, batch), started_ns = self._transfer
         self._transfer = None
         assert isinstance(batch, Batch)
-        passed = min(batch.size, self._settings.cost.transferred_records(self._settings.kernel.now_ns - started_ns))
+        passed = self._settings.cost.transferred_records(batch, self._settings.kernel.now_ns - started_ns)
         if passed == batch.size:
             self._propagate((number, batch))
             return None
-        self.incoming_records -= batch.size - passed
-        if not passed:
-            return (number, batch)
-        first, rest = batch.split(passed)
-        self._propagate((number, first))
+        rest = batch
+        if passed:
+            first, rest = batch.split(passed)
+        self.incoming -= self.weight(rest)
+        if passed:
+            self._propagate((number, first))
         return (number, rest)
 
 

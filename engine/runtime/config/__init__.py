@@ -10,6 +10,7 @@ from engine.runtime.config.kinds import CheckpointInterval as CheckpointInterval
 from engine.runtime.config.run_config import (
     ALIGNED_TIMEOUT as ALIGNED_TIMEOUT,
     UNALIGNED as UNALIGNED,
+    ChannelCredit as ChannelCredit,
     DebloatSettings as DebloatSettings,
     RunConfig as RunConfig,
 )

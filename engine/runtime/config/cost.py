@@ -6,14 +6,19 @@ everything after the sources happens at the instant its input arrives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import isfinite
+from typing import Any
 
+from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
 from engine.elements.laws import Law
 from engine.elements.setting_fields import DURATION, by_name, setting, settle
-from engine.runtime.config.kinds import FACTOR, LAW
+from engine.runtime.config.kinds import FACTOR, LAW, RECORD_SIZE, RecordSize
+
+_SECOND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +27,9 @@ class CostModel:
 
     source_record_ns: int = setting(1_000, "Time that a source takes to emit a record.", least=0)
     record_ns: int = setting(0, "Time that any other task takes for a record.", least=0)
-    record_bytes: int = setting(100, "Size of a record on a channel of limited bandwidth.", least=0)
+    record_bytes: int | Callable[[Any], int] = setting(
+        100, "Size of a record in flight; in Python also a function of the record.", least=0, kind=RECORD_SIZE
+    )
     link_latency_ns: int = setting(0, "Time that an element spends on a channel between two tasks.", least=0)
     link_delay: Law | None = setting(
         None, "Time beyond that on a channel, at random: a law such as exponential:2ms. Elements keep their order.",
@@ -73,6 +80,8 @@ class CostModel:
 
     def __post_init__(self) -> None:
         settle(self, "cost model: ")
+        if callable(self.record_bytes) and not isinstance(self.record_bytes, RecordSize):
+            object.__setattr__(self, "record_bytes", RecordSize(self.record_bytes))
         for name, factor in self.stragglers.items():
             if not (isfinite(factor) and factor >= 0):
                 raise ConfigurationError(f"cost model: straggler factor of {name!r} is {factor}, not 0 or more")
@@ -94,21 +103,26 @@ class CostModel:
         """Virtual ns that an element of this sender is under way."""
         return next((self.slow_links[name] for name in sender_names if name in self.slow_links), self.link_latency_ns)
 
-    def transfer_ns(self, records: int) -> int:
-        """Virtual ns that ``records`` occupy a channel."""
-        return 0 if self.link_bytes_per_s is None else self._passing_ns(records, self.link_bytes_per_s)
+    def bytes_of(self, batch: Batch) -> int:
+        """The size of records in flight."""
+        size = self.record_bytes
+        return batch.size * size if isinstance(size, int) else sum(map(size, batch.values))
 
-    def host_transfer_ns(self, records: int) -> int:
-        """Virtual ns that ``records`` occupy the link of a host."""
-        return 0 if self.host_bytes_per_s is None else self._passing_ns(records, self.host_bytes_per_s)
+    def transfer_ns(self, size_bytes: int) -> int:
+        """Virtual ns that records of this size occupy a channel."""
+        return 0 if self.link_bytes_per_s is None else size_bytes * _SECOND_NS // self.link_bytes_per_s
 
-    def _passing_ns(self, records: int, bytes_per_s: int) -> int:
-        return records * self.record_bytes * 1_000_000_000 // bytes_per_s
+    def host_transfer_ns(self, size_bytes: int) -> int:
+        """Virtual ns that records of this size occupy the link of a host."""
+        return 0 if self.host_bytes_per_s is None else size_bytes * _SECOND_NS // self.host_bytes_per_s
 
-    def transferred_records(self, elapsed_ns: int) -> int:
-        """How many records pass a channel of limited bandwidth in this time."""
+    def transferred_records(self, batch: Batch, elapsed_ns: int) -> int:
+        """How many records of a batch pass a channel of limited bandwidth in this time."""
         assert self.link_bytes_per_s is not None
-        return elapsed_ns * self.link_bytes_per_s // (max(1, self.record_bytes) * 1_000_000_000)
+        size, passed_bytes = self.record_bytes, elapsed_ns * self.link_bytes_per_s // _SECOND_NS
+        if isinstance(size, int):
+            return min(batch.size, passed_bytes // max(1, size))
+        return sum(end <= passed_bytes for end in accumulate(map(size, batch.values)))
 
     @property
     def has_storage_times(self) -> bool:

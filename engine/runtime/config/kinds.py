@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from engine.checkpoint.restore import RestartStrategy
 from engine.elements.durations import duration_text, parse_duration_ns
-from engine.elements.errors import ConfigurationError
+from engine.elements.errors import ConfigurationError, shorten
 from engine.elements.failure_laws import Failures, parse_failures
 from engine.elements.laws import Law, parse_law
-from engine.elements.setting_fields import Kind
+from engine.elements.setting_fields import SIZE, Kind
 from engine.runtime.config.restart_strategies import parse_restart, restart_text
 
 
@@ -57,6 +58,30 @@ def several_failures(value: Failures | Sequence[Failures]) -> tuple[Failures, ..
     return (value,) if isinstance(value, Failures) else tuple(value)
 
 
+@dataclass(frozen=True, slots=True)
+class RecordSize:
+    """Sizes of records by a user's function, checked."""
+
+    function: Callable[[Any], int]
+
+    def __call__(self, value: Any) -> int:
+        """The bytes of a record."""
+        try:
+            size: object = self.function(value)
+        except Exception as error:
+            what = f"record_bytes raised {type(error).__name__}: {error}, for the record {shorten(value)}"
+            raise ConfigurationError(f"{what}; fix the function, or give a number of bytes") from error
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            raise ConfigurationError(
+                f"record_bytes gave {size!r} for the record {shorten(value)}; the function must give a whole number of"
+                " bytes, at least 1"
+            )
+        return size
+
+    def __str__(self) -> str:
+        return getattr(self.function, "__name__", repr(self.function))
+
+
 def _factor(text: str, what: str) -> float:
     try:
         return int(text) if text.strip().isdecimal() else float(text)
@@ -74,6 +99,10 @@ RESTART = Kind(
 )  # fmt: skip
 LAW = Kind("LAW", parse_law, str, (Law,), "{name}='exponential:100ms', or a law", takes_text=True)
 FACTOR = Kind("FACTOR", _factor, str, (int, float))
+RECORD_SIZE = Kind(
+    SIZE.metavar, SIZE.parse, str, (int, Callable), "{name}=100, or a function of the record: {name}=len",
+    takes_text=True,
+)  # fmt: skip
 FAILURES = Kind(
     "LAW[@TARGET],…", parse_failures, lambda value: ",".join(map(str, several_failures(value))),
     (Failures, tuple, list),

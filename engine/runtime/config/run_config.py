@@ -68,6 +68,20 @@ class DebloatSettings:
         assert self.samples >= 1, self
 
 
+@dataclass(frozen=True, slots=True)
+class ChannelCredit:
+    """Credit of the channels of a run: in records, or in bytes when ``segment_bytes`` is the size of a buffer.
+
+    ``capacity``         of a channel on the receiver's side; ``output_capacity``: beyond that on the sender's;
+    ``floating``         what each task lends to its full inputs.
+    """
+
+    capacity: int
+    output_capacity: int = 0
+    floating: int = 0
+    segment_bytes: int | None = None
+
+
 DEFAULT_ALIGNED_TIMEOUT_NS = 10_000_000
 DEFAULT_RESTARTS = 3
 RESTARTS_WITH_FAILURES = 10_000
@@ -142,6 +156,19 @@ class RunConfig:
         0, "Credit in records that each task lends to those of its input channels that are full.", least=0
     )
     output_capacity: int = setting(0, "Records that a channel holds on the sender's side beyond that credit.", least=0)
+    segment_bytes: int | None = setting(
+        None, "Size of a buffer. Then channels hold buffers, in bytes by cost.record_bytes, and not records.", least=1,
+        none="channels are bounded in records", flink=("taskmanager.memory.segment-size",), flink_default="32 kb",
+        beside="instead of channel_capacity, floating_credit, output_capacity and debloat_target",
+    )
+    exclusive_buffers: int = setting(
+        2, "With segment_bytes: buffers of each channel.", least=1,
+        flink=("taskmanager.network.memory.buffers-per-channel",), flink_default="2",
+    )
+    floating_buffers: int = setting(
+        8, "With segment_bytes: buffers that each task lends to those of its input channels that are full.", least=0,
+        flink=("taskmanager.network.memory.floating-buffers-per-gate",), flink_default="8",
+    )
     seeded_schedule: bool = setting(
         True, "Whether the seed decides the order of tasks within an instant, or the order in which they were woken."
     )
@@ -311,6 +338,7 @@ class RunConfig:
             )
         self._check_aligned_timeout(mode)
         self._check_backlog_interval()
+        self._check_buffers()
         self._check_debloating()
         self._check_backend()
 
@@ -342,6 +370,30 @@ class RunConfig:
             raise ConfigurationError(
                 f"interval_during_backlog_ns is {slow_ns}, which is shorter than checkpoint_interval"
                 f" ({interval.time_ns}); set it to at least that, or to 0 for no periodic checkpoints during a backlog"
+            )
+
+    def _check_buffers(self) -> None:
+        if self.segment_bytes is None:
+            for name, default in (("exclusive_buffers", 2), ("floating_buffers", 8)):
+                if getattr(self, name) != default:
+                    raise ConfigurationError(
+                        f"{name} is {getattr(self, name)}, but channels are bounded in records without segment_bytes;"
+                        f" set segment_bytes to the size of a buffer, such as '32kb', or leave {name} out"
+                    )
+            return
+        for name, unset in (
+            ("channel_capacity", None), ("floating_credit", 0), ("output_capacity", 0), ("debloat_target_ns", None),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if value != unset:
+                raise ConfigurationError(
+                    f"{name} is {value}, which bounds channels in records, and segment_bytes ({self.segment_bytes})"
+                    f" bounds them in bytes; leave {name} or segment_bytes out"
+                )
+        if self.cost.record_bytes == 0:
+            raise ConfigurationError(
+                f"segment_bytes is {self.segment_bytes}, but records of 0 bytes (cost.record_bytes) fill no buffer; set"
+                " cost.record_bytes to at least 1"
             )
 
     def _check_debloating(self) -> None:
@@ -426,6 +478,14 @@ class RunConfig:
     def capacity(self) -> int:
         """Credit of a channel in records."""
         return self.channel_capacity if self.channel_capacity is not None else 2 * self.batch_size
+
+    @property
+    def credit(self) -> ChannelCredit:
+        """Credit of the channels."""
+        size = self.segment_bytes
+        if size is None:
+            return ChannelCredit(self.capacity, self.output_capacity, self.floating_credit)
+        return ChannelCredit(self.exclusive_buffers * size, 0, self.floating_buffers * size, size)
 
     def restart_strategy(self) -> RestartStrategy:
         """A fresh restart strategy for one run."""

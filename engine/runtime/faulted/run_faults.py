@@ -36,9 +36,9 @@ class LinkFaults:
         extra_ns = self._interference.element_delay_ns(channel.name, kind_of(numbered[1]))
         if extra_ns == DROPPED:
             if isinstance(numbered[1], Batch):
-                count = len(numbered[1])
-                channel.incoming_records -= count
-                channel.lose(count)
+                weight = channel.weight(numbered[1])
+                channel.incoming -= weight
+                channel.lose(len(numbered[1]), weight)
             return
         arrives_ns = channel.arrival_ns()
         if extra_ns == OVERTAKES:

@@ -78,8 +78,7 @@ class TaskDeployment:
         self.tasks: dict[TaskId, Task] = {}
         self.counts = RecordCounts(self.tasks)
         self.restores: list[Restore] = []
-        self._capacity, self._output_capacity = config.capacity, config.output_capacity
-        self._floating = config.floating_credit
+        self._credit = config.credit
         self._files = files
         self._job = job
 
@@ -97,15 +96,7 @@ class TaskDeployment:
         is_from_elsewhere = restored is not None and self._files.is_adopted(restored.checkpoint_id)
         environment = replace(common, plan=plan, attempt=job.attempt, starts_from_another_run=is_from_elsewhere)
         if everything or common.tracking is None:
-            tasks = build_tasks(
-                plan,
-                environment,
-                restored,
-                capacity=self._capacity,
-                output_capacity=self._output_capacity,
-                floating=self._floating,
-                only=None if everything else ids,
-            )
+            tasks = build_tasks(plan, environment, restored, self._credit, only=None if everything else ids)
         else:
             tasks = common.tracking.replace_tasks(plan, environment, ids, self.tasks)
         names = None if everything else tuple(task.name for task in tasks.values())

@@ -72,6 +72,8 @@ class _Piece:
     kind: str
     task: SnapshotTask[Any]
     streams: FsStreamFactory
+    in_flight_bytes: int = 0
+    """The size of the records in flight in it."""
     result: SnapshotResult[Any] | None = None
 
 
@@ -116,8 +118,8 @@ class AsyncSnapshot:
     """Everything else is written; the channel state has not ended yet."""
     steps: int = 0
     """Steps that the pieces have taken together."""
-    persisted_records: int = 0
-    """Records in flight that were written."""
+    persisted_bytes: int = 0
+    """The size of the records in flight that were written."""
     local: LocalSnapshot | None = None
     """The copy that is kept beside the task, if there is one."""
 
@@ -210,7 +212,7 @@ class AsyncSnapshot:
         if watched is not None:
             watched.stored(checkpoint_id, provenance.INPUT, self.inputs, state.inputs)
             watched.stored(checkpoint_id, provenance.OUTPUT, self.owner.output_channels(), state.outputs)
-        head = self.chain.contexts[0].uid
+        head, bytes_of = self.chain.contexts[0].uid, self.place.environment.cost.bytes_of
         for kind, channels, captured in (
             (INPUT, self.inputs, state.inputs),
             (OUTPUT, self.owner.output_channels(), state.outputs),
@@ -223,7 +225,8 @@ class AsyncSnapshot:
             if named:
                 factory = self._stream_factory(head, kind)
                 writing = ChannelStateSnapshotTask(ChannelStateResources(named), factory)
-                self.pieces.append(_Piece(head, self.chain.contexts[0].name, kind, writing, factory))
+                size = sum(bytes_of(batch) for batches in captured.values() for batch in batches)
+                self.pieces.append(_Piece(head, self.chain.contexts[0].name, kind, writing, factory, size))
         return True
 
     def _count_captured(self, state: ChannelState) -> None:
@@ -272,8 +275,7 @@ class AsyncSnapshot:
         if piece.result is not None:
             self.position += 1
             if piece.kind in (INPUT, OUTPUT):
-                handle = piece.result.job_manager_state
-                self.persisted_records += 0 if handle is None else handle.records
+                self.persisted_bytes += piece.in_flight_bytes
             elif self.local is not None:
                 piece.result = self.local.finished(piece.uid, piece.kind, piece.result)
         environment, written = self.place.environment, piece.streams.written.take()
@@ -368,7 +370,7 @@ class AsyncSnapshot:
             checkpointed_bytes=place.environment.cost.virtual_bytes(persisted),
             full_bytes=place.environment.cost.virtual_bytes(full),
             processed_bytes=metrics.bytes_processed_during_alignment,
-            persisted_bytes=self.persisted_records * place.environment.cost.record_bytes,
+            persisted_bytes=self.persisted_bytes,
         )
 
     def fingerprint(self) -> object:

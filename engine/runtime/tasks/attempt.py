@@ -10,6 +10,7 @@ from engine.graph.partitioner import RouterContext
 from engine.graph.plan import ExecutionPlan, SubtaskPlan
 from engine.observe.trace_events import records_of
 from engine.runtime.channels import Channel, ChannelSettings, FloatingCredit, RecordWriter, Sender
+from engine.runtime.config import ChannelCredit
 from engine.runtime.storage import NOTHING_IN_FLIGHT, RestoredJob
 from engine.runtime.tasks.environment import TaskEnvironment
 from engine.runtime.tasks.feedback_loops import FeedbackWriter, Loop, build_loops, channel_classes
@@ -25,17 +26,13 @@ def build_tasks(
     plan: ExecutionPlan,
     environment: TaskEnvironment,
     restored: RestoredJob | None,
+    credit: ChannelCredit,
     *,
-    capacity: int,
-    output_capacity: int,
-    floating: int = 0,
     only: Collection[TaskId] | None = None,
 ) -> dict[TaskId, Task]:
     """All tasks, wired, in plan order, with the restored records in flight in their channels; none is started.
 
-    ``capacity`` and ``output_capacity``: records that each channel holds on the receiver's side, and beyond that on the
-    sender's. ``floating``: records that each task lends to inputs that are full. ``only``: a region of the plan, to
-    build no other tasks.
+    ``only``: a region of the plan, to build no other tasks.
     """
     chosen = frozenset(only) if only is not None else None
     tasks = [
@@ -46,20 +43,22 @@ def build_tasks(
     by_id = {task.life.task_id: task for task in tasks}
     heard, hook, links = records_of(environment.instrument), environment.hook, environment.host_links
     for_channel = None if hook is None else hook.for_channel
+    weigh = None if credit.segment_bytes is None else environment.cost.bytes_of
     # Once per sender: there may be a thousand times as many channels.
     settings = {
         task_id: ChannelSettings(
             environment.kernel,
             environment.cost,
             environment.cost.latency_ns(task.place.vertex.names_of(task.place.plan.subtask)),
-            capacity,
+            credit.capacity,
             environment.attempt,
             environment.instrument,
-            output_capacity,
+            credit.output_capacity,
             for_channel,
             heard,
             delay=environment.link_delay,
             host_link=None if links is None else links[task.place.plan.subtask],
+            weigh=weigh,
         )
         for task_id, task in by_id.items()
         if task.place.plan.output_channels
@@ -81,8 +80,8 @@ def build_tasks(
         task.end.loop = loop = loops.get(task.life.task_id)
         writers = _writers(plan, task, channels, environment, loop)
         inputs = [channels[index] for index in task.place.plan.input_channels]
-        if floating and inputs:
-            FloatingCredit(floating, inputs)
+        if credit.floating and inputs:
+            FloatingCredit(credit.floating, inputs, credit.segment_bytes or 1)
         task.wire(inputs, writers)
     if restored is not None and restored.has_channel_state:
         _restore_channels(plan, tasks, channels, environment, restored)

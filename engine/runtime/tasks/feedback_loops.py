@@ -54,7 +54,7 @@ class LoopChannel(Channel):
     @property
     def is_empty(self) -> bool:
         """Whether nothing is under way, on either side or on the link."""
-        return not self.queued_records and not self.events_in_flight
+        return not self.occupied and not self.events_in_flight
 
     def put_event(self, event: Event) -> None:
         """Send an event other than a barrier; needs no credit."""

@@ -99,7 +99,7 @@ class Task:
         if self._service is not None:
             self.takes_single_records = True
             self._service.begin(self, environment.cost.factor(vertex.names_of(plan.subtask)))
-        self._record_bytes = environment.cost.record_bytes
+        self._bytes_of = environment.cost.bytes_of
         self._receivers: list[Callable[[Batch], None]] = []
         """By input channel: the receiver of its records."""
         self._woken = False
@@ -286,7 +286,7 @@ class Task:
     def _hand_over(self, channel: Channel, records: int) -> None:
         spent_until_ns = self._spent_until_ns
         batch = channel.take_records(records)
-        self.gate.handler.clock.add_bytes(records * self._record_bytes)
+        self.gate.handler.clock.bytes_taken += self._bytes_of(batch)
         self._receivers[channel.input_index](batch)
         self.notice_spending(spent_until_ns)
         self.gate.pass_turn(channel)
@@ -446,8 +446,11 @@ class Task:
 
     def restored_bytes(self, where: str) -> int:
         """State and records in flight that were read to restore it, by where they were."""
-        in_flight = sum([channel.restored_records for channel in self.inputs]) if where == REMOTE else 0
-        return sum(context.read_bytes[where] for context in self.chain.contexts) + in_flight * self._record_bytes
+        state = sum(context.read_bytes[where] for context in self.chain.contexts)
+        if where != REMOTE:
+            return state
+        queues = (channel.queue for channel in self.inputs if channel.restored_records)
+        return state + sum(self._bytes_of(one) for queue in queues for _, one in queue if isinstance(one, Batch))
 
     @property
     def times_ns(self) -> TaskTimes:

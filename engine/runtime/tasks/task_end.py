@@ -176,7 +176,7 @@ class TaskEnd:
         sends when it hears of a completed checkpoint come after the last barrier."""
         if not self._takes_checkpoints:
             return True
-        left = [channel for channel in self._checkpointing.output_channels() if channel.queued_records]
+        left = [channel for channel in self._checkpointing.output_channels() if channel.occupied]
         for channel in left:
             channel.is_awaited = True
         return not left

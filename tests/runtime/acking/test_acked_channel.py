@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from engine.elements.batch import Batch
 from engine.elements.events import EndOfData, EndOfPartition, Watermark, WatermarkStatus
@@ -16,6 +16,8 @@ from tests.runtime.channels.links import INDEX, End, Link, flat, records
 
 LIMITED = CostModel(link_bytes_per_s=1_000_000, record_bytes=1)
 """A record takes a microsecond."""
+IN_BYTES = CostModel(link_bytes_per_s=1_000_000, record_bytes=lambda number: number % 4 + 1)
+"""A byte takes a microsecond, and credit is counted in bytes."""
 
 
 class AckedLink(Link):
@@ -23,14 +25,17 @@ class AckedLink(Link):
 
     channel: AckedChannel
 
-    def __init__(self, *, capacity: int = 10, cost: CostModel | None = None, latency_ns: int = 0) -> None:
+    def __init__(
+        self, *, capacity: int = 10, cost: CostModel | None = None, latency_ns: int = 0, in_bytes: bool = False
+    ) -> None:
         super().__init__()
+        cost = CostModel() if cost is None else cost
         self.channel = AckedChannel(
             ChannelPlan(INDEX, 0, 0, 0, 0, 1, 1, 3),
             self.sender,  # type: ignore[arg-type]
             self.receiver.name,
             ChannelSettings(
-                self.kernel, CostModel() if cost is None else cost, latency_ns, capacity, 1, self.seen.append
+                self.kernel, cost, latency_ns, capacity, 1, self.seen.append, weigh=cost.bytes_of if in_bytes else None
             ),
         )
         self.channel.gate = self.receiver  # type: ignore[assignment]
@@ -156,14 +161,19 @@ _STEPS = st.lists(
 )
 
 
+_COSTS = (None, LIMITED, IN_BYTES)
+
+
 @settings(deadline=None)
-@given(_STEPS, st.integers(1, 6), st.sampled_from([0, 3_000]), st.booleans(), st.integers(0, 3))
+@given(_STEPS, st.integers(1, 6), st.sampled_from([0, 3_000]), st.sampled_from(_COSTS), st.integers(0, 3))
+@example([("put", 3), ("receiver", 0)], 3, 0, IN_BYTES, 0)
+@example([("put", 3), ("put", 3), ("sender", 0)], 1, 0, IN_BYTES, 0)
 def test_nothing_is_received_twice_out_of_order_or_by_the_wrong_one(
-    steps: list[tuple[str, int]], capacity: int, latency_ns: int, limited: bool, away: int
+    steps: list[tuple[str, int]], capacity: int, latency_ns: int, cost: CostModel | None, away: int
 ) -> None:
     """Any sequence of sends, receptions, waits and deaths: a receiver gets, in order, only what was sent in its own
     time or later; the counts of records add up; event time never goes back; and who sends knows whether it may."""
-    link = AckedLink(capacity=capacity, latency_ns=latency_ns, cost=LIMITED if limited else None)
+    link = AckedLink(capacity=capacity, latency_ns=latency_ns, cost=cost, in_bytes=cost is IN_BYTES)
     sent, last_seen, watermark, seen_ms, oldest = 0, -1, 0, -1, 0
     dead_for: int | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, TypeVar
 
 from engine.checkpoint.barriers import ChannelCapture
@@ -93,6 +93,7 @@ class Link:
         seed: int = 0,
         records_of: Container[int] = EVERY_CHANNEL,
         host_link: HostLink | None = None,
+        weigh: Callable[[Batch], int] | None = None,
     ) -> None:
         self.sender, self.receiver = End("map[0]"), End("sink[1]")
         self.kernel = Kernel(choices=ChoiceRecorder(str(seed)))
@@ -112,6 +113,7 @@ class Link:
                 output_capacity,
                 records_of=records_of,
                 host_link=host_link,
+                weigh=weigh,
             ),
         )
         self.channel.gate = self.receiver  # type: ignore[assignment]

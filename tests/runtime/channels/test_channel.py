@@ -292,7 +292,7 @@ def test_validate_notices_a_wrong_counter() -> None:
     """The invariants are checked, not only written down."""
     link = Link()
     link.put(records(1, 2))
-    link.channel.queued_records -= 1
+    link.channel.occupied -= 1
 
     with pytest.raises(AssertionError):
         link.channel.validate()

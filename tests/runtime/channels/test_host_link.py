@@ -61,7 +61,7 @@ def test_checkpoints_take_no_bandwidth(mode: str) -> None:
 def test_a_barrier_overtakes_what_has_not_left_its_channel() -> None:
     """The batch that passes the link, or waits for it, comes before the barrier and is whole; the next one is state."""
     host_link = HostLink(COST)
-    assert host_link.pass_ns(START_NS, 5) == START_NS + 5_000
+    assert host_link.pass_ns(START_NS, 500) == START_NS + 5_000
     link = Link(cost=COST, host_link=host_link)
     link.put(records(1, 2, 3), records(4))
     link.put(unaligned(1))

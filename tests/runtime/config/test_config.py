@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from engine.checkpoint.restore import FixedDelayRestart, NoRestart
 from engine.elements.errors import ConfigurationError
-from engine.runtime.config import CheckpointInterval, RunConfig, parse_duration_ns
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig, parse_duration_ns
 
 
 @pytest.mark.parametrize(
@@ -116,6 +116,14 @@ def test_an_interval_is_a_whole_number(setting: dict[str, Any]) -> None:
         ({"checkpoint_interval": 5}, "is 5 of type int; write checkpoint_interval='100ms', '10000rec' or None"),
         ({"restart": 3}, "restart is 3 of type int; write restart=NoRestart()"),
         ({"restart": NoRestart}, "of type type; write restart=NoRestart()"),
+        ({"segment_bytes": 0}, "segment_bytes is 0; it must be at least 1, or None"),
+        ({"exclusive_buffers": 4}, "exclusive_buffers is 4, but .* set segment_bytes to the size of a buffer"),
+        ({"floating_buffers": 0}, "floating_buffers is 0, but channels are bounded in records"),
+        ({"segment_bytes": "32kb", "channel_capacity": 2}, "channel_capacity is 2, which bounds channels in records"),
+        ({"segment_bytes": "32kb", "floating_credit": 8}, r"segment_bytes .32768. bounds them in bytes; leave"),
+        ({"segment_bytes": "32kb", "output_capacity": 8}, "leave output_capacity or segment_bytes out"),
+        ({"segment_bytes": "32kb", "debloat_target_ns": 5}, "leave debloat_target_ns or segment_bytes out"),
+        ({"segment_bytes": 9, "cost": CostModel(record_bytes=0)}, "records of 0 bytes .cost.record_bytes. fill no buf"),
         ({"cost": 3}, "cost is 3 of type int; write cost=CostModel"),
         ({"checkpoints_after_tasks_finish": "no"}, "is 'no' of type str; write checkpoints_after_tasks_finish=True or"),
         ({"random_first_delay": 1}, "random_first_delay is 1 of type int"),

@@ -54,6 +54,7 @@ OF_THEIR_OWN: dict[str, st.SearchStrategy[Any]] = {
     "failures": st.lists(st.builds(Failures, LAWS, st.sampled_from(TARGETS), st.booleans())).map(tuple),
     "cost.storage_delay": LAWS,
     "cost.link_delay": LAWS,
+    "cost.record_bytes": st.integers(0, 1 << 62),
     "cost.virtual_state": st.integers(0, 99) | st.floats(0, 99),
 }
 

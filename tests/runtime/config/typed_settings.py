@@ -8,14 +8,14 @@ from pathlib import Path
 
 from engine.elements.setting_fields import DURATION, SIZE, SWITCH, TEXT, WHOLE, Kind, Setting
 from engine.runtime.config import SETTINGS, JobSettings
-from engine.runtime.config.kinds import FACTOR, FAILURES, INTERVAL, LAW, RESTART, SEED, STATE_BACKEND
+from engine.runtime.config.kinds import FACTOR, FAILURES, INTERVAL, LAW, RECORD_SIZE, RESTART, SEED, STATE_BACKEND
 
 FILE = Path(__file__).parents[3] / "engine/graph/run_settings.py"
 MARK = "# From here on written by `python -m tests.runtime.config.typed_settings`.\n"
 TYPES = {
     DURATION: "str", INTERVAL: "str", RESTART: "str", TEXT: "str", SIZE: "int | str", SEED: "int | str", WHOLE: "int",
     SWITCH: "bool", STATE_BACKEND: "str | StateBackend", LAW: "str | Law", FACTOR: "float",
-    FAILURES: "str | Failures | Sequence[Failures]",
+    RECORD_SIZE: "int | str | Callable[[Any], int]", FAILURES: "str | Failures | Sequence[Failures]",
 }  # fmt: skip
 _OF_MAPPINGS = {DURATION: "str", LAW: "str | Law"}
 CLASSES = {
