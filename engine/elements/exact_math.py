@@ -8,6 +8,12 @@ rounds all of them correctly, so they have one result everywhere. Their relative
 from __future__ import annotations
 
 from math import frexp, ldexp, sqrt
+from typing import TYPE_CHECKING, Any
+
+from state_backends.base import np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
 """ln 2 in two parts: the first has few bits, so that its products with small whole numbers are exact."""
@@ -33,6 +39,19 @@ def natural_log(x: float) -> float:
     for coefficient in _LOG_SERIES:
         total = total * square + coefficient
     return exponent * _LN2_HIGH + (exponent * _LN2_LOW + z * total)
+
+
+def natural_logs(x: NDArray[Any]) -> NDArray[Any]:
+    """ln of each number, by numpy: the same operations on arrays, so the same bits."""
+    fraction, exponent = np.frexp(x)
+    small = fraction < _SQRT_HALF
+    fraction, exponent = np.where(small, 2 * fraction, fraction), np.where(small, exponent - 1, exponent)
+    z = (fraction - 1) / (fraction + 1)
+    square, total = z * z, np.zeros_like(z)
+    for coefficient in _LOG_SERIES:
+        total = total * square + coefficient
+    logs: NDArray[Any] = exponent * _LN2_HIGH + (exponent * _LN2_LOW + z * total)
+    return logs
 
 
 def exponential(x: float) -> float:

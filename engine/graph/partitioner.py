@@ -119,6 +119,9 @@ class _RoundRobinRouter(Router):
     def route(self, batch: Batch) -> Routed:
         count, channels, first = len(batch), self._channels, self._next
         self._next = (first + count) % channels
+        if count == 1:
+            # Where records come one by one, looking at all channels would take longer than anything else.
+            return [(first, batch)]
         return [
             (channel, batch.take(range(offset, count, channels)))
             for channel in range(channels)
@@ -259,6 +262,8 @@ def _spread(batch: Batch, targets: list[int], channels: int) -> Routed:
     """
     if isinstance(batch, ColumnBatch):
         return spread_columns(batch, targets, channels)
+    if len(targets) == 1:
+        return [(targets[0], batch)]
     values = _dealt(batch.values, targets, channels)
     stamps = None if batch.timestamps is None else _dealt(batch.timestamps, targets, channels)
     keys = None if batch.keys is None else _dealt(batch.keys, targets, channels)

@@ -139,7 +139,7 @@ class JobManager:
                 storage_times=StorageTimes(config.cost, choices.draw) if config.cost.has_storage_times else None,
                 link_delay=None if delay is None else partial(sample_ns, delay, partial(choices.draw, "link delay")),
                 host_links=links_of_hosts(config.cost, plan),
-                service=ServiceTimes(config.service, plan, choices.draw) if config.service else None,
+                service=ServiceTimes(config.service, plan, choices) if config.service else None,
             ),
             config,
             self.files,

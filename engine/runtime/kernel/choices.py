@@ -27,6 +27,7 @@ from state_backends.base import np
 
 _MASK = (1 << 64) - 1
 _HALF = (1 << 32) - 1
+_WORD = 1 << 32
 
 SCHEDULE = "schedule"
 """The stream from which the kernel draws which of the ready events goes next."""
@@ -47,7 +48,8 @@ class ChoiceLog(Sequence[Choice]):
     """Recorded choices, in order. Nearly all are of the schedule; such a choice takes eight bytes instead of a hundred.
     A run with a million channels makes four million.
 
-    ``packed``  of each choice of the schedule the value and the bound, in 32 bits each; 0 stands for another choice.
+    ``packed``  of each choice of the schedule the value and the bound, in 32 bits each. A bound of 0 stands for another
+                choice: of 32 bits, as laws of chance draw them, or of any other bound.
     """
 
     __slots__ = ("_others", "packed")
@@ -55,14 +57,22 @@ class ChoiceLog(Sequence[Choice]):
 
     def __init__(self) -> None:
         self.packed = array("Q")
-        self._others: dict[int, Choice] = {}
+        self._others: dict[int, str | Choice] = {}
+        """By position: the stream of a choice of 32 bits, whose value is packed; or the whole choice."""
 
     def append(self, choice: Choice) -> None:
         """One more choice."""
-        if choice.stream == SCHEDULE and choice.bound <= _HALF:
-            self.packed.append(choice.value << 32 | choice.bound)
+        self.add(*choice)
+
+    def add(self, stream: str, value: int, bound: int) -> None:
+        """The same, of its parts."""
+        if bound == _WORD:
+            self._others[len(self.packed)] = stream
+            self.packed.append(value << 32)
+        elif stream == SCHEDULE and bound <= _HALF:
+            self.packed.append(value << 32 | bound)
         else:
-            self._others[len(self.packed)] = choice
+            self._others[len(self.packed)] = Choice(stream, value, bound)
             self.packed.append(0)
 
     def __len__(self) -> int:
@@ -87,7 +97,10 @@ class ChoiceLog(Sequence[Choice]):
 
     def _at(self, position: int) -> Choice:
         packed = self.packed[position]
-        return Choice(SCHEDULE, packed >> 32, packed & _HALF) if packed else self._others[position]
+        if packed & _HALF:
+            return Choice(SCHEDULE, packed >> 32, packed & _HALF)
+        other = self._others[position]
+        return Choice(other, packed >> 32, _WORD) if isinstance(other, str) else other
 
 
 _STEP, _FACTOR, _OTHER_FACTOR = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -109,6 +122,16 @@ class _SplitMix64:
 
     def below(self, bound: int) -> int:
         return ((self.ahead.pop() if self.ahead else self._next()) * bound) >> 64
+
+    def words(self, count: int) -> list[int]:
+        """The next numbers of 32 bits: ``below(1 << 32)`` so many times."""
+        found: list[int] = []
+        while len(found) < count:
+            missing = count - len(found)
+            if missing >= _BLOCK and not self.ahead:
+                self.go_ahead()
+            found += [(self.ahead.pop() if self.ahead else self._next()) >> 32 for _ in range(min(missing, _BLOCK))]
+        return found
 
     def go_ahead(self) -> list[int]:
         """Make the next numbers of 64 bits, and give ``ahead``."""
@@ -164,8 +187,13 @@ class ChoiceRecorder:
         if bound == 1:
             return 0
         value = self._generate(stream, bound) if self._replay is None else self._next_replayed(stream, bound)
-        self.log.append(Choice(stream, value, bound))
+        self.log.add(stream, value, bound)
         return value
+
+    def words_ahead(self, stream: str, count: int) -> list[int] | None:
+        """The next values of a stream that has one reader, who draws numbers of 32 bits and adds each to ``log`` when
+        it is his choice. ``None``: they are known only one by one, as a recording is replayed."""
+        return None if self._replay is not None else self._generator(stream).words(count)
 
     def pick(self, ready: Sequence[ReadyEvent]) -> int:
         """Which of the ready kernel events goes next, as its position; 0 is the oldest."""
@@ -179,10 +207,13 @@ class ChoiceRecorder:
         return value
 
     def _generate(self, stream: str, bound: int) -> int:
+        return self._generator(stream).below(bound)
+
+    def _generator(self, stream: str) -> _SplitMix64:
         generator = self._generators.get(stream)
         if generator is None:
             generator = self._generators[stream] = _SplitMix64(self.seed, stream)
-        return generator.below(bound)
+        return generator
 
     def _next_replayed(self, stream: str, bound: int) -> int:
         assert self._replay is not None

@@ -102,7 +102,14 @@ class Kernel:
                 if not ready:
                     if not future:
                         break
-                    self._next_instant()
+                    event = heappop(future)
+                    self.now_ns = event[0]
+                    if not future or future[0][0] != event[0]:
+                        # It is alone at its instant, as most events are where work takes random times.
+                        executed += 1
+                        getattr(event[3], event[2])(event[4])
+                        continue
+                    self._begin_instant(event)
                 if choices is None:
                     event = take_first()
                 elif len(ready) == 1:
@@ -125,9 +132,13 @@ class Kernel:
 
     def _next_instant(self) -> None:
         """Nothing is left at this instant: move the clock to the next one, and make the events of it ready."""
-        ready, future = self._ready, self._future
-        first = heappop(future)
-        now = self.now_ns = first[0]
+        first = heappop(self._future)
+        self.now_ns = first[0]
+        self._begin_instant(first)
+
+    def _begin_instant(self, first: _Entry) -> None:
+        """The clock has come to an instant: make its events ready. ``first`` is taken already."""
+        ready, future, now = self._ready, self._future, first[0]
         ready.append(first)
         while future and future[0][0] == now:
             ready.append(heappop(future))

@@ -3,6 +3,8 @@
 A task whose operators have laws takes one record at a time. The time of a record is the sum over its operators, and is
 drawn when the record before it has been handled. So the task needs no branch for it: where no operator has a law,
 nothing is built differently.
+
+The numbers of a stream, and their times, are made in blocks. Each becomes a choice when its record is next.
 """
 
 from __future__ import annotations
@@ -13,11 +15,15 @@ from typing import Protocol
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
-from engine.elements.laws import Law, sample_ns
+from engine.elements.laws import DRAW_BOUND, Constant, Law, sample_ns, times_ns
 from engine.elements.suggestions import nearest
 from engine.graph.plan import ExecutionPlan, SubtaskPlan, VertexPlan
 
 Receiver = Callable[[Batch], None]
+
+
+_FIRST_BLOCK, _LARGEST_BLOCK = 4, 1_024
+"""A short run makes few times that it does not need."""
 
 
 class ServedTask(Protocol):
@@ -26,12 +32,35 @@ class ServedTask(Protocol):
     record_cost_ns: int
 
 
-class ServiceTimes:
-    """The laws of a run, by the name of a subtask, vertex or operator. ``draw``: of the run's choices."""
+class LoggedChoices(Protocol):
+    """Takes a choice that was made from :meth:`Choices.words_ahead`."""
 
-    def __init__(self, laws: Mapping[str, Law], plan: ExecutionPlan, draw: Callable[[str, int], int]) -> None:
+    def add(self, stream: str, value: int, bound: int) -> None:
+        """One more choice."""
+
+
+class Choices(Protocol):
+    """Those of a run."""
+
+    @property
+    def log(self) -> LoggedChoices:
+        """The choices so far."""
+
+    def draw(self, stream: str, bound: int) -> int:
+        """A value below ``bound``."""
+
+    def words_ahead(self, stream: str, count: int) -> list[int] | None:
+        """The next values of a stream that has one reader; ``None`` when they are known only one by one."""
+
+
+class ServiceTimes:
+    """The laws of a run, by the name of a subtask, vertex or operator."""
+
+    def __init__(self, laws: Mapping[str, Law], plan: ExecutionPlan, choices: Choices) -> None:
         self._laws = laws
-        self._draw = draw
+        self._choices = choices
+        self._drawn: dict[str, DrawnTimes] = {}
+        """By task, over all its attempts."""
         names = {name: vertex for vertex in plan.vertices for name in _names(vertex)}
         for name in laws:
             if name not in names:
@@ -52,21 +81,65 @@ class ServiceTimes:
             law = self._laws.get(f"{name}[{plan.subtask}]", self._laws.get(name))
             if law is not None:
                 found.append(law)
-        return ServiceTime(found, partial(self._draw, f"service of {plan.name}")) if found else None
+        if not found:
+            return None
+        if plan.name not in self._drawn:
+            self._drawn[plan.name] = DrawnTimes(self._choices, f"service of {plan.name}", found)
+        return ServiceTime(self._drawn[plan.name])
 
 
 def _names(vertex: VertexPlan) -> list[str]:
     return [name for subtask in range(vertex.parallelism) for name in vertex.names_of(subtask)]
 
 
-class ServiceTime:
-    """The service time of one task. ``draw``: from a stream of its own."""
+class DrawnTimes:
+    """The sums of the times of some laws, drawn from a stream that nothing else reads."""
 
-    __slots__ = ("_draw", "_factor", "_fixed_ns", "_laws", "busy_ns")
+    __slots__ = ("_block", "_choices", "_laws", "_random", "_stream", "_sums_ns", "_words")
 
-    def __init__(self, laws: list[Law], draw: Callable[[int], int]) -> None:
+    def __init__(self, choices: Choices, stream: str, laws: list[Law]) -> None:
+        self._choices = choices
+        self._stream = stream
         self._laws = laws
-        self._draw = draw
+        self._random = [law for law in laws if not isinstance(law, Constant)]
+        """A constant draws nothing: it is no choice."""
+        self._block = _FIRST_BLOCK
+        self._words: list[int] = []
+        """Values that are no choices yet, the next one last."""
+        self._sums_ns: list[int] = []
+        """The times that they mean, the next one last."""
+
+    def next_ns(self) -> int:
+        """The next sum. The values behind it are choices from now on."""
+        if not self._sums_ns and not self._look_ahead():
+            return sum([sample_ns(law, partial(self._choices.draw, self._stream)) for law in self._laws])
+        words, add = self._words, self._choices.log.add
+        for _ in self._random:
+            add(self._stream, words.pop(), DRAW_BOUND)
+        return self._sums_ns.pop()
+
+    def _look_ahead(self) -> bool:
+        count, each = self._block, len(self._random)
+        words = self._choices.words_ahead(self._stream, count * each)
+        if words is None:
+            return False
+        self._block = min(2 * count, _LARGEST_BLOCK)
+        fixed_ns = sum([law.quantile_ns(0) for law in self._laws if isinstance(law, Constant)])
+        columns = [times_ns(law, words[at::each]) for at, law in enumerate(self._random)]
+        self._sums_ns = [fixed_ns + sum(times) for times in zip(*columns, strict=True)] if each else [fixed_ns] * count
+        self._sums_ns.reverse()
+        words.reverse()
+        self._words = words
+        return True
+
+
+class ServiceTime:
+    """The service time of one task in one attempt. ``drawn``: the laws' part of it."""
+
+    __slots__ = ("_drawn", "_factor", "_fixed_ns", "busy_ns")
+
+    def __init__(self, drawn: DrawnTimes) -> None:
+        self._drawn = drawn
         self._fixed_ns, self._factor = 0, 1.0
         self.busy_ns = 0
         """What the records so far have taken together."""
@@ -78,8 +151,7 @@ class ServiceTime:
 
     def next(self, task: ServedTask) -> None:
         """Draw the time of the next record, at least 1 ns."""
-        drawn_ns = sum([sample_ns(law, self._draw) for law in self._laws])
-        task.record_cost_ns = max(1, self._fixed_ns + round(drawn_ns * self._factor))
+        task.record_cost_ns = max(1, self._fixed_ns + round(self._drawn.next_ns() * self._factor))
 
     def receiver(self, task: ServedTask, receive: Receiver) -> Receiver:
         """Hands records on, and then draws the time of the next one."""
