@@ -157,7 +157,7 @@ class Exponential:
         return _in_range(-self.mean * natural_log(_probability(DRAW_BOUND - 1 - number)))
 
     def quantiles_ns(self, numbers: Sequence[int]) -> list[int]:
-        """The same for many numbers at once, by numpy. Each step of it is that of one number, so each bit is the same."""
+        """The same for many numbers at once, by numpy: step by step as for one number, so each bit is the same."""
         assert isinstance(self.mean, int)
         upper = (DRAW_BOUND - 1) - np.array(numbers, dtype=np.int64)
         times = -self.mean * natural_logs((upper + 0.5) / DRAW_BOUND)

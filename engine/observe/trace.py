@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from state_backends.files import FileSystem
 
 _BUFFERED_LINES = 1_000
+_DIGESTED_EVENTS = 256
 
 
 class TraceDigest:
@@ -23,15 +24,29 @@ class TraceDigest:
 
     def __init__(self) -> None:
         self._hash = sha256()
-        self.events = 0
+        self._waiting: list[TraceEvent] = []
+        """Events that are not in the hash yet. They are plain data: many are taken in at once."""
+        self._events = 0
 
     def __call__(self, event: TraceEvent) -> None:
         """Take in one event."""
-        self.events += 1
-        self._hash.update(repr(event).encode())
+        self._waiting.append(event)
+        if len(self._waiting) >= _DIGESTED_EVENTS:
+            self._take_in()
+
+    @property
+    def events(self) -> int:
+        """How many there were."""
+        return self._events + len(self._waiting)
+
+    def _take_in(self) -> None:
+        self._hash.update("".join(map(repr, self._waiting)).encode())
+        self._events += len(self._waiting)
+        self._waiting.clear()
 
     def hexdigest(self) -> str:
         """Digest of all events so far."""
+        self._take_in()
         return self._hash.hexdigest()
 
 

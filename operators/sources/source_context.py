@@ -24,12 +24,14 @@ from state_backends.files import FileSystem
 class OperatorSourceContext:
     """The interface between the source and its operator."""
 
-    __slots__ = ("_operator", "attempt", "name")
+    __slots__ = ("_operator", "attempt", "name", "processing_time_ns")
 
     def __init__(self, operator: Operator) -> None:
         self._operator = operator
         self.name = operator.context.name
         self.attempt = operator.context.attempt
+        self.processing_time_ns = operator.context.processing_time_ns
+        """See the contract. Sources that wait for their records ask for it several times for each."""
 
     @property
     def world(self) -> OutsideWorld | None:
@@ -38,9 +40,6 @@ class OperatorSourceContext:
 
     def file_system(self) -> FileSystem:
         return self._operator.context.file_system()
-
-    def processing_time_ns(self) -> int:
-        return self._operator.context.processing_time_ns()
 
     def emit_side(self, tag: str, batch: Batch) -> None:
         self._operator.output.emit_side(tag, batch)

@@ -253,23 +253,35 @@ class SourceOperator(Operator):
     def emit_next(self, max_records: int) -> int | None:
         """Emit up to ``max_records`` (>= 1) records. Returns how many; 0 when there are none now; ``None`` when
         all splits have ended."""
-        if self._repeat_watermark and self._emitter is not None:
+        splits = self._unfinished
+        split: RunningSplit | None = None
+        piece: Batch | None = None
+        if self._emitter is None and len(splits) == 1 and splits[0].available_at_ns is None:
+            # A single split without watermarks takes no turns, and need not know the time to read.
+            split = splits[0]
+            piece = self._read(split, max_records, 0)
+            if piece is not None and piece.size == max_records:
+                self.output.emit(piece)
+                return max_records
+        elif self._repeat_watermark and self._emitter is not None:
             self._repeat_watermark = False
             self._emitter.emit_again()
         now_ns = self.context.processing_time_ns()
         pieces: list[Batch] = []
         emitted = 0
-        while emitted < max_records and (split := self._next_split(now_ns)) is not None:
-            piece = self._read(split, max_records - emitted, now_ns)
-            if piece is None:
-                continue
-            if piece.size:
-                pieces.append(piece)
-                emitted += piece.size
-            else:
-                if pieces:
+        while True:
+            if piece is not None:
+                if piece.size:
+                    pieces.append(piece)
+                    emitted += piece.size
+                elif pieces:
                     break
-                self._wait(split, now_ns)
+                else:
+                    assert split is not None
+                    self._wait(split, now_ns)
+            if emitted >= max_records or (split := self._next_split(now_ns)) is None:
+                break
+            piece = self._read(split, max_records - emitted, now_ns)
         if pieces:
             self.output.emit(pieces[0] if len(pieces) == 1 else _joined(pieces))
         if self._emitter is not None:
@@ -314,7 +326,7 @@ class SourceOperator(Operator):
         """The split whose turn it is; splits without available records lose their turn."""
         for _ in self._unfinished:
             split = self._unfinished[self._turn]
-            if split.readable(now_ns):
+            if split.available_at_ns is None or split.available_at_ns <= now_ns:
                 return split
             self._end_turn()
         return None
@@ -348,7 +360,7 @@ class SourceOperator(Operator):
                 split.turn_left -= batch.size
                 if split.turn_left == 0:
                     self._end_turn()
-            return self._stamped(split, batch)
+            return batch if self._strategy is None else self._stamped(split, batch)
         return batch
 
     def _open_split(self, split: RunningSplit) -> SplitReader:
@@ -393,8 +405,7 @@ class SourceOperator(Operator):
     def _stamped(self, split: RunningSplit, batch: Batch) -> Batch:
         """``batch`` with event times, known to the watermark generator of its split."""
         strategy = self._strategy
-        if strategy is None:
-            return batch
+        assert strategy is not None
         if strategy.timestamp_fn is not None:
             batch = Batch(batch.values, stamp(self, strategy.timestamp_fn, batch.values))
         if self._emitter is not None:

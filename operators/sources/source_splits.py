@@ -45,6 +45,3 @@ class RunningSplit:
     """When there may be records again; ``None``: now."""
     asked_again: bool = False
     """It had no records, but reported that some are available now."""
-
-    def readable(self, now_ns: int) -> bool:
-        return self.available_at_ns is None or self.available_at_ns <= now_ns

@@ -17,9 +17,9 @@ class TracedBatch(Batch):
     def __init__(
         self, values: list[Any], timestamps: list[int] | None, keys: list[Any] | None, causes: list[Cause]
     ) -> None:
-        assert len(causes) == len(values), (len(causes), len(values))
-        super().__init__(values, timestamps, keys)
-        self.causes = causes
+        self.values, self.timestamps, self.keys, self.causes = values, timestamps, keys, causes
+        self.size = size = len(values)
+        assert len(causes) == size, (len(causes), size)
 
     @classmethod
     def of(cls, batch: Batch, causes: list[Cause]) -> TracedBatch:
@@ -38,6 +38,9 @@ class TracedBatch(Batch):
     def by_cause(self) -> Iterator[tuple[Cause, Batch]]:
         """The records in order, in pieces of one cause each."""
         causes, start = self.causes, 0
+        if len(causes) == 1:
+            yield causes[0], self
+            return
         for end in range(1, len(causes) + 1):
             if end == len(causes) or causes[end] != causes[start]:
                 whole = start == 0 and end == len(causes)

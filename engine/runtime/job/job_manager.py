@@ -135,7 +135,7 @@ class JobManager:
                 hook=hook,
                 provenance=provenance,
                 tracking=acking,
-                world=DrawnWorld(choices.draw, lambda: self.job.started_ns),
+                world=DrawnWorld(choices, lambda: self.job.started_ns),
                 storage_times=StorageTimes(config.cost, choices.draw) if config.cost.has_storage_times else None,
                 link_delay=None if delay is None else partial(sample_ns, delay, partial(choices.draw, "link delay")),
                 host_links=links_of_hosts(config.cost, plan),

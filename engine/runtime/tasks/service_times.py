@@ -18,9 +18,9 @@ from engine.elements.errors import ConfigurationError
 from engine.elements.laws import DRAW_BOUND, Constant, Law, sample_ns, times_ns
 from engine.elements.suggestions import nearest
 from engine.graph.plan import ExecutionPlan, SubtaskPlan, VertexPlan
+from engine.runtime.kernel import ChoiceRecorder
 
 Receiver = Callable[[Batch], None]
-
 
 _FIRST_BLOCK, _LARGEST_BLOCK = 4, 1_024
 """A short run makes few times that it does not need."""
@@ -32,31 +32,10 @@ class ServedTask(Protocol):
     record_cost_ns: int
 
 
-class LoggedChoices(Protocol):
-    """Takes a choice that was made from :meth:`Choices.words_ahead`."""
-
-    def add(self, stream: str, value: int, bound: int) -> None:
-        """One more choice."""
-
-
-class Choices(Protocol):
-    """Those of a run."""
-
-    @property
-    def log(self) -> LoggedChoices:
-        """The choices so far."""
-
-    def draw(self, stream: str, bound: int) -> int:
-        """A value below ``bound``."""
-
-    def words_ahead(self, stream: str, count: int) -> list[int] | None:
-        """The next values of a stream that has one reader; ``None`` when they are known only one by one."""
-
-
 class ServiceTimes:
     """The laws of a run, by the name of a subtask, vertex or operator."""
 
-    def __init__(self, laws: Mapping[str, Law], plan: ExecutionPlan, choices: Choices) -> None:
+    def __init__(self, laws: Mapping[str, Law], plan: ExecutionPlan, choices: ChoiceRecorder) -> None:
         self._laws = laws
         self._choices = choices
         self._drawn: dict[str, DrawnTimes] = {}
@@ -97,7 +76,7 @@ class DrawnTimes:
 
     __slots__ = ("_block", "_choices", "_laws", "_random", "_stream", "_sums_ns", "_words")
 
-    def __init__(self, choices: Choices, stream: str, laws: list[Law]) -> None:
+    def __init__(self, choices: ChoiceRecorder, stream: str, laws: list[Law]) -> None:
         self._choices = choices
         self._stream = stream
         self._laws = laws

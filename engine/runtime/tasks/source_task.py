@@ -74,7 +74,8 @@ class SourceTask(Task):
             count = emit_next(records - emitted)
             emitted += count or 0
         self.count(emitted)
-        self.notice_spending(spent_until_ns)
+        if self._spent_until_ns != spent_until_ns:
+            self.notice_spending()
         if count is None:
             self.end_stream()
         elif count == 0:

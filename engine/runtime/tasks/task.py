@@ -223,11 +223,11 @@ class Task:
         element = channel.queue[0][1]
         if isinstance(element, Batch):
             records = 1 if self.takes_single_records else element.size
+            self._slice_channel = channel
             if self.record_cost_ns:
-                self._slice_channel = channel
                 self._begin_slice(records)
             else:
-                self._hand_over(channel, records)
+                self.advance(records)
             return
         channel.take()
         self.handle_event(channel, element)
@@ -280,20 +280,18 @@ class Task:
 
     def advance(self, records: int) -> None:
         """Handle ``records`` records of the batch at the head; their virtual time has passed."""
-        assert self._slice_channel is not None
-        self._hand_over(self._slice_channel, records)
-
-    def _hand_over(self, channel: Channel, records: int) -> None:
-        spent_until_ns = self._spent_until_ns
+        channel, gate, spent_until_ns = self._slice_channel, self.gate, self._spent_until_ns
+        assert channel is not None
         batch = channel.take_records(records)
-        self.gate.handler.clock.bytes_taken += self._bytes_of(batch)
+        gate.handler.clock.bytes_taken += self._bytes_of(batch)
         self._receivers[channel.input_index](batch)
-        self.notice_spending(spent_until_ns)
-        self.gate.pass_turn(channel)
+        if self._spent_until_ns != spent_until_ns:
+            self.notice_spending()
+        gate.pass_turn(channel)
 
-    def notice_spending(self, spent_until_ns: int) -> None:
-        """Records were handed to the operators; before that, their spent time was over at ``spent_until_ns``."""
-        if self._spent_until_ns != spent_until_ns and not self.takes_single_records:
+    def notice_spending(self) -> None:
+        """Records were handed to the operators, which have spent time on them."""
+        if not self.takes_single_records:
             # From now on barriers and mail come between two records, as they do when the cost model charges them.
             self.takes_single_records = not any(operator.spends_per_batch for operator in self.chain.operators)
 

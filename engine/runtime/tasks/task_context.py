@@ -96,6 +96,8 @@ class TaskOperatorContext:
         self._task = task
         self._life = life
         self._clock = place.clock
+        self.processing_time_ns = place.clock.clock_ns
+        """The virtual clock in ns. A call less: sources ask for it again and again."""
         self._environment = environment
         self._place = place
         self._timers = timers
@@ -127,10 +129,6 @@ class TaskOperatorContext:
     def processing_time_ms(self) -> int:
         """The virtual clock in ms."""
         return self._clock.clock_ns() // 1_000_000
-
-    def processing_time_ns(self) -> int:
-        """The virtual clock in ns."""
-        return self._clock.clock_ns()
 
     def file_system(self) -> FileSystem:
         """The file system for sources and sinks."""

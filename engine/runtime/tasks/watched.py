@@ -48,7 +48,10 @@ class WatchedRouter:
         """See :class:`engine.graph.partitioner.Router`."""
         assert self._sender.watched is not None
         cause = self._sender.watched.provenance.cause
-        return [(channel, TracedBatch.of(part, [cause] * len(part))) for channel, part in self._router.route(batch)]
+        return [
+            (channel, TracedBatch(part.values, part.timestamps, part.keys, [cause] * part.size))
+            for channel, part in self._router.route(batch)
+        ]
 
     def fingerprint(self) -> object:
         return self._router.fingerprint()
@@ -92,7 +95,7 @@ class WatchedOutput(ChainOutput):
         self.emit = self._emit
 
     def _emit(self, batch: Batch) -> None:
-        if len(batch):
+        if batch.size:
             on_its_own = self._task.emits(self._facts.uid)
             self._send(batch)
             if on_its_own:
@@ -118,7 +121,7 @@ def _receive(
     """Take records of an input channel, one cause at a time. ``head``: the operator that they are effects on."""
     assert isinstance(batch, TracedBatch), f"records without causes: {batch!r}"
     for cause, part in batch.by_cause():
-        task.handles(cause, part.keys, len(part))
+        task.handles(cause, part.keys, part.size)
         values = () if head is None else _counted(head, part.values)
         if len(values):
             task.reaches(uid, values)
