@@ -157,10 +157,12 @@ class Exponential:
         return _in_range(-self.mean * natural_log(_probability(DRAW_BOUND - 1 - number)))
 
     def quantiles_ns(self, numbers: Sequence[int]) -> list[int]:
-        """The same for many numbers at once, by numpy: step by step as for one number, so each bit is the same."""
-        assert isinstance(self.mean, int)
-        upper = (DRAW_BOUND - 1) - np.array(numbers, dtype=np.int64)
-        times = -self.mean * natural_logs((upper + 0.5) / DRAW_BOUND)
+        """The same for many numbers, at once if numpy is loaded: step by step as for one, so each bit is the same."""
+        mean, greatest = self.mean, DRAW_BOUND - 0.5
+        assert isinstance(mean, int)
+        if "numpy" not in sys.modules:
+            return [_in_range(-mean * natural_log((greatest - number) / DRAW_BOUND)) for number in numbers]
+        times = -mean * natural_logs((greatest - np.array(numbers, dtype=np.int64)) / DRAW_BOUND)
         # Above this bound `_in_range` decides; below, both round half to even.
         return np.rint(np.minimum(times, float(MOST_NS))).astype(np.int64).tolist()
 
@@ -271,9 +273,7 @@ class Empirical:
 
 def times_ns(law: Law, numbers: Sequence[int]) -> list[int]:
     """The times for numbers drawn below ``DRAW_BOUND``."""
-    if isinstance(law, Exponential) and "numpy" in sys.modules:
-        return law.quantiles_ns(numbers)
-    return list(map(law.quantile_ns, numbers))
+    return law.quantiles_ns(numbers) if isinstance(law, Exponential) else list(map(law.quantile_ns, numbers))
 
 
 def sample_ns(law: Law, draw: Draw) -> int:

@@ -164,7 +164,7 @@ class _KeyToChannel(dict[Any, int]):
 class _HashRouter(Router):
     """Keys every record and sends it to the owner of its key group (Flink: ``KeyGroupStreamPartitioner``)."""
 
-    __slots__ = ("_cache", "_channels", "_context", "_key", "_key_type", "_spec", "_value")
+    __slots__ = ("_cache", "_channels", "_context", "_key", "_key_type", "_scalar", "_spec", "_value")
 
     def __init__(self, spec: HashPartitioner, context: RouterContext) -> None:
         self._spec = spec
@@ -172,6 +172,8 @@ class _HashRouter(Router):
         self._channels = context.channels
         self._cache: _KeyToChannel | None = None
         self._key_type = spec.key_type
+        self._scalar: type | None = None
+        """What any key is; ``None`` while that is not known, or for tuples, which have types inside."""
         self._key = in_c(spec.key)
         self._value = None if spec.value is None else in_c(spec.value)
 
@@ -181,7 +183,8 @@ class _HashRouter(Router):
             return []
         spec = self._spec
         keys = self._apply(self._key, spec.key, "key selector", records)
-        self._check(keys, records)
+        if len(keys) != 1 or keys[0].__class__ is not self._scalar:
+            self._check(keys, records)
         if self._value is None or spec.value is None:
             values = records
         else:
@@ -190,6 +193,9 @@ class _HashRouter(Router):
         channels = self._channels
         if channels == 1:
             return [(0, keyed)]
+        cache = self._cache
+        if len(keys) == 1 and cache is not None and keys[0] in cache:
+            return [(cache[keys[0]], keyed)]
         return _spread(keyed, self._targets(keys, records), channels)
 
     def _targets(self, keys: list[Any], records: list[Any]) -> list[int]:
@@ -235,6 +241,7 @@ class _HashRouter(Router):
             if self._key_type is None:
                 self._key_type = self._context.key_type_agreement.settle(keys[0])
             check_keys(keys, self._key_type)
+            self._scalar = None if self._key_type.name == "TUPLE" else self._key_type.python_type
         except KeyTypeError as error:
             index = next((i for i, key in enumerate(keys) if not self._has_the_type(key)), 0)
             raise self._key_error(records[index], error) from error

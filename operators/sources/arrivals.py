@@ -124,6 +124,8 @@ class _ArrivalReader:
         """When the next records are due: all that are due by now and one more, as far as there are any."""
 
     def _look_ahead(self, now_ns: int) -> None:
+        if self._ahead and self._ahead[-1] > now_ns:
+            return
         ahead, process, part, source = self._ahead, self._source.process, self._part, self._source
         before_ns, number = ahead[-1] if ahead else self.due_ns, self._number + len(ahead)
         while number < self._count and (not ahead or before_ns <= now_ns):
@@ -156,8 +158,8 @@ class _ArrivalReader:
         while ahead and ahead[0] <= now_ns and len(times_ms) < max_records:
             self.due_ns = ahead.popleft()
             times_ms.append(self.due_ns // 1_000_000)
-        if not times_ms and first == self._count:
-            return None
+        if not times_ms:
+            return None if first == self._count else Batch([], times_ms)
         self._number += len(times_ms)
         part = self._part
         return Batch([self._value(part.split + at * part.splits) for at in range(first, self._number)], times_ms)
