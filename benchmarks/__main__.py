@@ -25,6 +25,7 @@ from benchmarks import (
     scale,
     spark,
     spark_batches,
+    studies,
     table,
     w1,
     w2,
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Callable[[bool], list[Result]]] = {
     "lsm": lsm.measure,
     "scale": scale.measure,
     "explore": explore.measure,
+    "studies": studies.measure,
     "spark": spark.measure,
     "spark-batches": spark_batches.measure,
 }

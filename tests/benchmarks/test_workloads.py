@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from random import Random
 
 import pytest
 
-from benchmarks import bare_model, explore, files, heap, kernel, keyed_sum, measure, scale, w2
+from benchmarks import bare_model, explore, files, heap, kernel, keyed_sum, measure, scale, studies, w2
 from benchmarks.keyed_sum import KeyedSum, bare_loop, expected_sums, make_records
 from benchmarks.w2 import ColumnarWindows, KeyedWindows
 from engine.cli.cases import load_subject_and_scenario
@@ -99,6 +100,12 @@ def test_both_kernels_run_the_whole_model() -> None:
     if "simpy" in sys.modules or kernel.find_spec("simpy"):
         assert kernel._time_simpy_chain(3) > 0
         assert kernel._time_simpy_timeouts(3) > 0
+
+
+def test_studies_are_whole_and_their_yardstick_is_the_queue_that_it_says() -> None:
+    """No record is missing, and the mean time of an M/M/1 queue at a load of 0.8 is five service times."""
+    assert studies.mean_time_in_queue(100_000, Random(3)) == pytest.approx(0.5, rel=0.15)
+    assert min(studies.queue(50), studies.spread(300), studies.tasks_in_a_row(50), studies.seconds_of_a_sweep(2)) > 0
 
 
 def test_heap_and_dict_hold_the_same() -> None:
