@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from statistics import NormalDist
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, strategies as st
 
+from engine.elements import laws as laws_module
 from engine.elements.durations import parse_duration_ns
 from engine.elements.errors import ConfigurationError
 from engine.elements.exact_math import exponential, natural_log, normal_quantile
@@ -26,6 +28,7 @@ from engine.elements.laws import (
     parse_law,
     parse_rate,
     sample_ns,
+    times_ns,
 )
 from engine.runtime.kernel import ChoiceRecorder
 
@@ -125,6 +128,15 @@ def test_the_exponential_is_exact_to_its_last_bits(x: float) -> None:
 def test_the_normal_quantile_is_that_of_the_normal_law(p: float) -> None:
     """It agrees with the standard library."""
     assert normal_quantile(p) == pytest.approx(NormalDist().inv_cdf(p), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("modules", [{}, {"numpy": None}], ids=["without numpy", "with numpy"])
+def test_many_times_at_once_are_those_of_each_number(modules: dict[str, None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the last ns, from the least number to the greatest."""
+    monkeypatch.setattr(laws_module, "sys", SimpleNamespace(modules=modules))
+    numbers = [0, 1, DRAW_BOUND - 2, DRAW_BOUND - 1, DRAW_BOUND // 2, *range(7, DRAW_BOUND, DRAW_BOUND // 1_500 + 1)]
+    for law in (*EACH, *(Exponential(mean) for mean in (1, 3, 999_983, MOST_NS // 7, MOST_NS))):
+        assert times_ns(law, numbers) == [law.quantile_ns(number) for number in numbers], law
 
 
 def test_times_drawn_by_a_recorder_are_choices() -> None:

@@ -172,6 +172,17 @@ def test_key_of_another_type_is_refused() -> None:
         router.route(Batch([1, "2", "3"]))
 
 
+@pytest.mark.parametrize(("key", "other"), [(1, True), (1, 1.0), ("1", 1), ((1,), (True,))])
+def test_records_that_come_alone_have_their_keys_checked(key: Any, other: Any) -> None:
+    """Although they take the short way, and although Python takes some of these keys for the same."""
+    router = HashPartitioner(identity).router(context(2))
+    for _ in range(3):
+        router.route(Batch([key]))
+
+    with pytest.raises(KeyTypeMismatchError, match="wrong type"):
+        router.route(Batch([other]))
+
+
 def test_key_too_wide_for_its_type_is_refused() -> None:
     """An int that does not fit the declared type is found when its key group is computed."""
     router = HashPartitioner(identity, key_type=INT).router(context(2))

@@ -148,10 +148,14 @@ def test_the_generator_is_pinned() -> None:
 PINNED = [856344, 501517, 533471, 501309]
 
 
-@given(DRAWS.map(lambda draws: [*draws, ("schedule", 1 << 33), ("sizes", 1 << 33)]), st.integers(0, 50))
-def test_the_log_reads_like_a_list(draws: list[tuple[str, int]], at: int) -> None:
+@given(
+    DRAWS.map(lambda draws: [*draws, *((stream, 1 << bits) for stream in ("schedule", "sizes") for bits in (32, 33))]),
+    st.sampled_from([1, 2, 1 << 40]),
+    st.integers(0, 50),
+)
+def test_the_log_reads_like_a_list(draws: list[tuple[str, int]], part: int, at: int) -> None:
     """Packed or not, choices come back as they were made: one at a time, from the end, in pieces, and in order."""
-    log, choices = ChoiceLog(), [Choice(stream, bound // 2, bound) for stream, bound in draws]
+    log, choices = ChoiceLog(), [Choice(stream, (bound - 1) // part, bound) for stream, bound in draws]
     for choice in choices:
         log.append(choice)
 
@@ -168,6 +172,20 @@ def test_the_log_reads_like_a_list(draws: list[tuple[str, int]], at: int) -> Non
     assert repr(log) == repr(choices)
     with pytest.raises(IndexError):
         log[len(choices)]
+
+
+@given(st.lists(st.integers(1, 300), max_size=6), st.booleans())
+def test_numbers_that_are_made_ahead_are_the_draws(counts: list[int], has_numpy: bool) -> None:
+    """However many at a time, with and without numpy, and with draws in between; a recording tells them one by one."""
+    drawn, ahead = ChoiceRecorder("7"), ChoiceRecorder("7")
+    with pytest.MonkeyPatch.context() as patched:
+        if not has_numpy:
+            patched.setattr(choices, "sys", SimpleNamespace(modules={}))
+        for count in counts:
+            expected = [drawn.draw("times", 1 << 32) for _ in range(count)]
+            assert ahead.words_ahead("times", count) == expected
+            assert ahead.draw("times", 9) == drawn.draw("times", 9)
+    assert ChoiceRecorder("7", replay=drawn.log).words_ahead("times", 5) is None
 
 
 @pytest.mark.parametrize("numpy", ["loaded", "loaded on the way", "missing"])
