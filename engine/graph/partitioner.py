@@ -117,7 +117,7 @@ class _RoundRobinRouter(Router):
         self._next = context.sent % channels
 
     def route(self, batch: Batch) -> Routed:
-        count, channels, first = len(batch), self._channels, self._next
+        count, channels, first = batch.size, self._channels, self._next
         self._next = (first + count) % channels
         if count == 1:
             # Where records come one by one, looking at all channels would take longer than anything else.

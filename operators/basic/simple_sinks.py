@@ -300,15 +300,13 @@ class _Count(SinkOperator):
         self._count = sum(self._state.get())
 
     def open(self) -> None:
-        self._report()
+        context = self.context
+        self._attempt, self._subtask = (context.incarnation, context.attempt), context.subtask
+        self._into.report(self._attempt, self._subtask, self._count)
 
     def process_batch(self, batch: Batch) -> None:
-        self._count += len(batch)
-        self._report()
-
-    def _report(self) -> None:
-        context = self.context
-        self._into.report((context.incarnation, context.attempt), context.subtask, self._count)
+        self._count += batch.size
+        self._into.report(self._attempt, self._subtask, self._count)
 
     def snapshot_state(self, checkpoint_id: int) -> None:
         self._state.update([self._count])

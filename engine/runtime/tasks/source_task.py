@@ -27,6 +27,9 @@ class SourceTask(Task):
         assert isinstance(head, SourceOperator)
         self.source = head
         """The head of the chain."""
+        self._sources = environment.sources
+        self._limits = type(head).slice_limit is not SourceOperator.slice_limit
+        """Whether the source may have fewer records than it is asked for."""
         self.spout = None
         """Reads and sends in its stead when records are tracked."""
         if environment.tracking is not None and self.tracking is not None:
@@ -47,8 +50,8 @@ class SourceTask(Task):
             if not records:
                 return
         else:
-            records = 1 if self.takes_single_records else self.place.environment.sources.slice_records()
-            limit = self.source.slice_limit(records) if self.record_cost_ns else 0
+            records = 1 if self.takes_single_records else self._sources.slice_records()
+            limit = self.source.slice_limit(records) if self._limits and self.record_cost_ns else records
         if limit and self.record_cost_ns:
             self._begin_slice(limit)
         else:
@@ -124,7 +127,7 @@ class SourceTask(Task):
         """``emitted`` records were read; those of a task that was given up are not counted."""
         if emitted and not self.life.disowned:
             self.records_out += emitted
-            self.place.environment.sources.emitted(emitted)
+            self._sources.emitted(emitted)
 
     @property
     def committed_records(self) -> int | None:

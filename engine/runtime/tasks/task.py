@@ -100,6 +100,8 @@ class Task:
             self.takes_single_records = True
             self._service.begin(self, environment.cost.factor(vertex.names_of(plan.subtask)))
         self._bytes_of = environment.cost.bytes_of
+        size = environment.cost.record_bytes
+        self._record_bytes = size if isinstance(size, int) else None
         self._receivers: list[Callable[[Batch], None]] = []
         """By input channel: the receiver of its records."""
         self._woken = False
@@ -283,7 +285,8 @@ class Task:
         channel, gate, spent_until_ns = self._slice_channel, self.gate, self._spent_until_ns
         assert channel is not None
         batch = channel.take_records(records)
-        gate.handler.clock.bytes_taken += self._bytes_of(batch)
+        size = self._record_bytes
+        gate.handler.clock.bytes_taken += self._bytes_of(batch) if size is None else records * size
         self._receivers[channel.input_index](batch)
         if self._spent_until_ns != spent_until_ns:
             self.notice_spending()
