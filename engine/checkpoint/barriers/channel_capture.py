@@ -35,16 +35,13 @@ _IDLE = CaptureStatus.IDLE
 class ChannelCapture:
     """The capture of one input channel; see the rules at the top of the module."""
 
-    __slots__ = ("last", "status")
+    __slots__ = ("captures", "last", "status")
 
     def __init__(self) -> None:
         self.status = _IDLE
         self.last = _NO_CHECKPOINT
-
-    @property
-    def captures(self) -> bool:
-        """Whether a record that arrives now is in flight for checkpoint ``last``."""
-        return self.status is CaptureStatus.WAITING
+        self.captures = False
+        """Whether a record that arrives now is in flight for checkpoint ``last``: the status is *waiting*."""
 
     def can_start(self, checkpoint_id: int) -> bool:
         """Whether no barrier of a newer checkpoint is here."""
@@ -54,7 +51,7 @@ class ChannelCapture:
         """The checkpoint begins. The caller takes the records queued before its barrier."""
         assert self.can_start(checkpoint_id), f"barrier {self.last} is here, {checkpoint_id} is subsumed"
         if checkpoint_id > self.last:
-            self.status = CaptureStatus.WAITING
+            self.status, self.captures = CaptureStatus.WAITING, True
             self.last = checkpoint_id
 
     def barrier_arrived(self, checkpoint_id: int) -> bool:
@@ -62,17 +59,18 @@ class ChannelCapture:
         delimits a later start of it."""
         if checkpoint_id < self.last or (checkpoint_id == self.last and self.status is _IDLE):
             return False
-        self.status = CaptureStatus.RECEIVED
+        self.status, self.captures = CaptureStatus.RECEIVED, False
         self.last = checkpoint_id
         return True
 
     def stop(self, checkpoint_id: int) -> None:
         """The checkpoint is complete or given up."""
         if checkpoint_id >= self.last:
-            self.status = _IDLE
+            self.status, self.captures = _IDLE, False
 
     def validate(self) -> None:
         assert self.status is _IDLE or self.last > _NO_CHECKPOINT, (self.status, self.last)
+        assert self.captures == (self.status is CaptureStatus.WAITING), (self.status, self.captures)
 
     def fingerprint(self) -> tuple[str, int]:
         return (self.status.value, self.last)

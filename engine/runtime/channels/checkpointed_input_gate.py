@@ -158,10 +158,16 @@ class CheckpointedInputGate:
 
     def _add_input(self, checkpoint_id: int, channel: Channel, batches: Sequence[Batch]) -> None:
         is_open = checkpoint_id in self.state.collecting
-        with self._around("channel-state.append" if is_open and batches else None):
-            self.state.add_input(checkpoint_id, channel.index, batches)
-            if is_open:
-                channel.trace_captured(checkpoint_id, "input", batches)
+        if self._hook is None:
+            self._keep_input(checkpoint_id, channel, batches, is_open)
+        else:
+            with self._hook.around("channel-state.append" if is_open and batches else None):
+                self._keep_input(checkpoint_id, channel, batches, is_open)
+
+    def _keep_input(self, checkpoint_id: int, channel: Channel, batches: Sequence[Batch], is_open: bool) -> None:
+        self.state.add_input(checkpoint_id, channel.index, batches)
+        if is_open and batches:
+            channel.trace_captured(checkpoint_id, "input", batches)
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -241,7 +247,7 @@ class CheckpointedInputGate:
                 if self._hook is None and isinstance(first, BlockChannel):
                     # So it is with nearly all barriers of a task with many channels.
                     self.channels[first.channel].block()
-                else:
+                elif instructions:
                     self.execute(instructions)
             case BarrierAnnouncement(barrier):
                 self.execute(self.handler.on_announcement(index, barrier, now_ns))

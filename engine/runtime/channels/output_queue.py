@@ -281,7 +281,8 @@ class OutputQueue(ABC):
         if state is not None:
             waiting = [one for _, one in overtaken if isinstance(one, Batch)]
             state.add_output(barrier.checkpoint_id, self.index, waiting)
-            self.trace_captured(barrier.checkpoint_id, "output", waiting)
+            if self._instrument is not None:
+                self.trace_captured(barrier.checkpoint_id, "output", waiting)
         self._queue().extend([*earlier, (number, barrier), *overtaken])
         self.pump()
 
@@ -332,7 +333,8 @@ class OutputQueue(ABC):
                     break
                 numbered = self.poll()
                 assert numbered is not None
-                self._departed(numbered, records)
+                if self._instrument is not None:
+                    self._departed(numbered, records)
                 if isinstance(head, Batch):
                     self.incoming += self.weight(head)
                 self._depart(numbered)
@@ -394,20 +396,20 @@ class OutputQueue(ABC):
             self.sender.channel_state_changed(checkpoint_id)
 
     def _departed(self, numbered: Numbered, records: int) -> None:
-        if self._instrument is not None:
-            number, element = numbered
-            self._instrument(
-                Departed(
-                    self._settings.kernel.now_ns,
-                    self._settings.attempt,
-                    self.index,
-                    number,
-                    kind_of(element),
-                    records,
-                    detail_of(element),
-                    self.queued_records,
-                )
+        assert self._instrument is not None
+        number, element = numbered
+        self._instrument(
+            Departed(
+                self._settings.kernel.now_ns,
+                self._settings.attempt,
+                self.index,
+                number,
+                kind_of(element),
+                records,
+                detail_of(element),
+                self.queued_records,
             )
+        )
 
     def trace_captured(self, checkpoint_id: int, side: str, batches: Sequence[Batch]) -> None:
         """Tell the instrument of records that became part of a checkpoint, if there are any."""
