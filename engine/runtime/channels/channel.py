@@ -136,14 +136,21 @@ class Channel(OutputQueue):
     def put_barrier(self, barrier: CheckpointBarrier, state: ChannelStateWriter | None) -> None:
         """Send a barrier. ``state``: where records that it overtakes go, ``None`` when it cannot overtake any."""
         form = barrier.options.alignment
-        # Without a capture no barrier is announced, and none needs to be recognised.
-        is_plain = self.capture is None and self._instrument is None and form is not _OVERTAKING
-        if is_plain and self._at_once and self._direct:
-            self._arrive_broadcast(barrier)
-            if form is not _ANY_TIME:
-                self.sender_blocked, self._direct = True, False
-        else:
-            super().put_barrier(barrier, state)
+        if self._at_once and self._direct and self._instrument is None:
+            if form is _OVERTAKING:
+                # Nothing waits at the sender that it could overtake.
+                if state is not None:
+                    state.add_output(barrier.checkpoint_id, self.index, ())
+                self.sent_elements = number = self.sent_elements + 1
+                self._barrier_arrives((number, barrier), barrier)
+                return
+            if self.capture is None:
+                # Without a capture no barrier is announced, and none needs to be recognised.
+                self._arrive_broadcast(barrier)
+                if form is not _ANY_TIME:
+                    self.sender_blocked, self._direct = True, False
+                return
+        super().put_barrier(barrier, state)
 
     def _arrive_broadcast(self, event: Event) -> None:
         """The short way of an event, which usually takes it on all channels of the sender, through both halves."""
@@ -339,11 +346,11 @@ class Channel(OutputQueue):
         assert self.capture is not None
         self.capture.start(checkpoint_id)
         self.capturing = self.capture.captures
-        waiting = list(self.queue)
+        waiting: Iterable[Numbered] = self.queue
         if not self.capturing:
             # Its barrier is here: elements that came after it are after the cut.
             behind = self._arrived - self._barrier_mark
-            waiting = waiting[: max(0, len(waiting) - behind)]
+            waiting = list(waiting)[: max(0, len(self.queue) - behind)]
         return [element for _, element in waiting if isinstance(element, Batch)]
 
     def stop_capture(self, checkpoint_id: int) -> None:

@@ -157,16 +157,16 @@ class CheckpointedInputGate:
                 self._add_input(channel.capture.last, channel, batches)
 
     def _add_input(self, checkpoint_id: int, channel: Channel, batches: Sequence[Batch]) -> None:
-        is_open = checkpoint_id in self.state.collecting
         if self._hook is None:
-            self._keep_input(checkpoint_id, channel, batches, is_open)
+            self._keep_input(checkpoint_id, channel, batches)
         else:
+            is_open = checkpoint_id in self.state.collecting
             with self._hook.around("channel-state.append" if is_open and batches else None):
-                self._keep_input(checkpoint_id, channel, batches, is_open)
+                self._keep_input(checkpoint_id, channel, batches)
 
-    def _keep_input(self, checkpoint_id: int, channel: Channel, batches: Sequence[Batch], is_open: bool) -> None:
+    def _keep_input(self, checkpoint_id: int, channel: Channel, batches: Sequence[Batch]) -> None:
         self.state.add_input(checkpoint_id, channel.index, batches)
-        if is_open and batches:
+        if batches and checkpoint_id in self.state.collecting:
             channel.trace_captured(checkpoint_id, "input", batches)
 
     # -- reading --------------------------------------------------------------------------------------------------
