@@ -35,9 +35,10 @@ def natural_log(x: float) -> float:
         fraction, exponent = 2 * fraction, exponent - 1
     # ln f = 2 artanh((f-1)/(f+1)), whose argument is below 0.172 here: twelve terms are enough.
     z = (fraction - 1) / (fraction + 1)
-    square, total = z * z, 0.0
-    for coefficient in _LOG_SERIES:
-        total = total * square + coefficient
+    s = z * z
+    # Written out, as every random time of a short run passes here: the same sum as the loop below.
+    total = ((((((2 / 23 * s + 2 / 21) * s + 2 / 19) * s + 2 / 17) * s + 2 / 15) * s + 2 / 13) * s + 2 / 11) * s + 2 / 9
+    total = (((total * s + 2 / 7) * s + 2 / 5) * s + 2 / 3) * s + 2
     return exponent * _LN2_HIGH + (exponent * _LN2_LOW + z * total)
 
 
