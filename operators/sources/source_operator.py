@@ -254,34 +254,44 @@ class SourceOperator(Operator):
         """Emit up to ``max_records`` (>= 1) records. Returns how many; 0 when there are none now; ``None`` when
         all splits have ended."""
         splits = self._unfinished
-        split: RunningSplit | None = None
-        piece: Batch | None = None
-        if self._emitter is None and len(splits) == 1 and splits[0].available_at_ns is None:
-            # A single split without watermarks takes no turns, and need not know the time to read.
-            split = splits[0]
+        if self._emitter is None and len(splits) == 1:
+            return self._emit_alone(splits[0], max_records)
+        if self._repeat_watermark and self._emitter is not None:
+            self._repeat_watermark = False
+            self._emitter.emit_again()
+        return self._emit_turns(max_records, [])
+
+    def _emit_alone(self, split: RunningSplit, max_records: int) -> int | None:
+        """The same of a single split without watermarks, which takes no turns."""
+        at_ns = split.available_at_ns
+        if at_ns is None or at_ns <= self.context.processing_time_ns():
             piece = self._read(split, max_records, 0)
             if piece is not None and piece.size == max_records:
                 self.output.emit(piece)
                 return max_records
-        elif self._repeat_watermark and self._emitter is not None:
-            self._repeat_watermark = False
-            self._emitter.emit_again()
+            if piece is None or piece.size:
+                return self._emit_turns(max_records, [] if piece is None else [piece])
+            self._wait(split, self.context.processing_time_ns())
+            if split.available_at_ns is None:
+                # It reports that there are records after all.
+                return self._emit_turns(max_records, [])
+        return 0 if self._may_go_on() else None
+
+    def _emit_turns(self, max_records: int, pieces: list[Batch]) -> int | None:
+        """Emit records that were read already, and further ones of all splits, by turns."""
         now_ns = self.context.processing_time_ns()
-        pieces: list[Batch] = []
-        emitted = 0
-        while True:
-            if piece is not None:
-                if piece.size:
-                    pieces.append(piece)
-                    emitted += piece.size
-                elif pieces:
-                    break
-                else:
-                    assert split is not None
-                    self._wait(split, now_ns)
-            if emitted >= max_records or (split := self._next_split(now_ns)) is None:
-                break
+        emitted = sum([piece.size for piece in pieces])
+        while emitted < max_records and (split := self._next_split(now_ns)) is not None:
             piece = self._read(split, max_records - emitted, now_ns)
+            if piece is None:
+                continue
+            if piece.size:
+                pieces.append(piece)
+                emitted += piece.size
+            else:
+                if pieces:
+                    break
+                self._wait(split, now_ns)
         if pieces:
             self.output.emit(pieces[0] if len(pieces) == 1 else _joined(pieces))
         if self._emitter is not None:
