@@ -139,5 +139,4 @@ class ServiceTime:
     def _served(self, task: ServedTask, receive: Receiver, batch: Batch) -> None:
         receive(batch)
         self.busy_ns += task.record_cost_ns
-        # As in `next`, a call less for each record.
-        task.record_cost_ns = max(1, self._fixed_ns + round(self._drawn.next_ns() * self._factor))
+        self.next(task)
