@@ -164,7 +164,8 @@ class Exponential:
             return [_in_range(-mean * natural_log((greatest - number) / DRAW_BOUND)) for number in numbers]
         times = -mean * natural_logs((greatest - np.array(numbers, dtype=np.int64)) / DRAW_BOUND)
         # Above this bound `_in_range` decides; below, both round half to even.
-        return np.rint(np.minimum(times, float(MOST_NS))).astype(np.int64).tolist()
+        found: list[int] = np.rint(np.minimum(times, float(MOST_NS))).astype(np.int64).tolist()
+        return found
 
     @property
     def mean_ns(self) -> float:

@@ -99,8 +99,9 @@ RESTART = Kind(
 )  # fmt: skip
 LAW = Kind("LAW", parse_law, str, (Law,), "{name}='exponential:100ms', or a law", takes_text=True)
 FACTOR = Kind("FACTOR", _factor, str, (int, float))
+_FUNCTION: Any = Callable
 RECORD_SIZE = Kind(
-    SIZE.metavar, SIZE.parse, str, (int, Callable), "{name}=100, or a function of the record: {name}=len",
+    SIZE.metavar, SIZE.parse, str, (int, _FUNCTION), "{name}=100, or a function of the record: {name}=len",
     takes_text=True,
 )  # fmt: skip
 FAILURES = Kind(
