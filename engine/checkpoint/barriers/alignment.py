@@ -112,6 +112,10 @@ class AlignmentClock:
         """Everything was aborted."""
         self.reset(self._checkpoint_id)
 
+    def add_bytes(self, count: int) -> None:
+        """The task took a batch of this size."""
+        self.bytes_taken += count
+
     def metrics(self, checkpoint_id: int) -> AlignmentMetrics:
         """The measurements for ``checkpoint_id``; zeros when another one is being measured."""
         if checkpoint_id != self._checkpoint_id:

@@ -112,7 +112,7 @@ def test_only_the_newest_is_measured() -> None:
     tracker = AtLeastOnceTracker(2)
     tracker.on_barrier(0, barrier(1, 0), 10)
     tracker.on_barrier(0, barrier(2, 0), 20)
-    tracker.clock.bytes_taken += 3
+    tracker.clock.add_bytes(3)
 
     assert (TriggerSnapshot(barrier(1, 0), NONE),) == tracker.on_barrier(1, barrier(1, 0), 30)
     assert tracker.clock.gauge_ns(35) == 15
