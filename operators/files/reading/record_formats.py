@@ -100,31 +100,39 @@ class BlockReader(FileSplitReader, ABC):
         if block < 0:
             return
         self._resume_at(block)
-        if not self._load() or records > len(self._records):
+        found = self._next_block()
+        is_whole = found is not None and self._take(*found)
+        if found is None or (is_whole and records > len(self._records)):
             raise StateError(
                 f"file {self._path!r} of source {self._context.name!r}: the checkpoint says that {records} records"
                 f" of the block {block} were read, which has {len(self._records)}\n"
                 "  go on from another checkpoint, or start without one"
             )
-        self._taken = records
+        if is_whole:
+            # Of a block that has become unreadable since, the rest is left out, and nothing of the next one.
+            self._taken = records
 
     def _load(self) -> bool:
         """Read the next block with records; false at the end of the split."""
         while (found := self._next_block()) is not None:
-            place, read = found
-            try:
-                records = read()
-            except CorruptFileError:
-                if self._format.on_corrupt == "fail":
-                    raise
-                self._context.count(self.counter)
-                continue
-            if records:
-                # A record that does not fit the table is no damage: it is an error even where blocks are left out.
-                shaped, path = self._format.shaped, self._path
-                self._block, self._records, self._taken = place, [shaped(one, path) for one in records], 0
+            if self._take(*found):
                 return True
         return False
+
+    def _take(self, place: int, read: Callable[[], list[dict[str, Any]]]) -> bool:
+        """Have the records of a block in hand; false when there are none, or they cannot be read and are left out."""
+        self._block, self._records, self._taken = place, [], 0
+        try:
+            records = read()
+        except CorruptFileError:
+            if self._format.on_corrupt == "fail":
+                raise
+            self._context.count(self.counter)
+            return False
+        # A record that does not fit the table is no damage: it is an error even where blocks are left out.
+        shaped, path = self._format.shaped, self._path
+        self._records = [shaped(one, path) for one in records]
+        return bool(records)
 
     def ready(self) -> int:
         """How many records are sure to come next, at least one before the end of the split."""

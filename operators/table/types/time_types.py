@@ -108,15 +108,16 @@ class TimestampType(_FractionType):
             raise self.wrong(value, "it has no time zone" if isinstance(value, datetime.datetime) else "")
         if value.tzinfo is not None and not self.has_zone:
             raise self.wrong(value, "it has a time zone: declare the column TIMESTAMP_LTZ, or remove it")
-        stamp: Any = self._fits(value).replace(fold=0)
+        stamp: Any = self._fits(value)
         if self.has_zone:
+            # Before the fold is dropped: it says which of two equal local times is meant.
             try:
                 stamp = stamp.astimezone(datetime.UTC)
             except OverflowError:
                 raise self.wrong(value, "in UTC it is outside the years 1 to 9999") from None
         if type(stamp) is not datetime.datetime:
             stamp = stamp.to_pydatetime()
-        plain: datetime.datetime = stamp.replace(tzinfo=datetime.UTC) if self.has_zone else stamp
+        plain: datetime.datetime = stamp.replace(tzinfo=datetime.UTC) if self.has_zone else stamp.replace(fold=0)
         return plain
 
     def to_json(self, value: datetime.datetime, *, iso: bool = False) -> str:

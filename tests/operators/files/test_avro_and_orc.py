@@ -195,6 +195,65 @@ def test_a_damaged_orc_stripe_is_an_error_or_is_left_out_and_counted() -> None:
     assert left == rows[len(rows) - len(left) :]
 
 
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_block_that_is_damaged_after_a_checkpoint_takes_no_record_of_the_next_one_with_it(is_last: bool) -> None:
+    """What is left of it is left out, also once more after the next checkpoint; without on_corrupt it is an error."""
+    files, rows = MemoryFileSystem(), [_row(n) for n in range(100)]
+    content = bytearray(_content(FORMATS["deflated avro"][0], rows))
+    blocks = list(AvroFile(io.BytesIO(content), "a").places())
+    damaged = len(blocks) - 1 if is_last else 1
+    before = sum(block.size for block in blocks[:damaged])
+    _put(files, bytes(content))
+    context = _Context(files)
+    reader = _open(context, AvroInputFormat(on_corrupt="skip"))
+    for _ in range(before + 2):
+        reader.read(1)
+    content[blocks[damaged].offset + 8] ^= 0xFF
+    _put(files, bytes(content))
+
+    with pytest.raises(CorruptFileError, match="cannot be read"):
+        _open(context, AvroInputFormat(), reader.position())
+    again = _open(context, AvroInputFormat(on_corrupt="skip"), reader.position())
+    again = _open(context, AvroInputFormat(on_corrupt="skip"), again.position())
+    assert _read_all(again) == rows[before + blocks[damaged].size :]
+    assert context.counted == {"numCorruptBlocksSkipped": 2}
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_position_that_is_not_in_the_file_is_refused(kind: str) -> None:
+    """It has no such block, or not so many records in it: to read on would lose some or repeat some."""
+    output, reading = FORMATS[kind]
+    files = MemoryFileSystem()
+    _put(files, _content(output, [_row(n) for n in range(100)]))
+    context = _Context(files)
+    reader = _open(context, reading())
+    reader.read(1)
+    block, _, checksum = reader.position()
+    size = reader.ready() + 1  # type: ignore[attr-defined]
+    _open(context, reading(), (block, size, checksum))
+    for position in ((block, size + 1, checksum), (files.size("/in/a"), 1, checksum)):
+        with pytest.raises(StateError, match=f"says that {position[1]} records of the block {position[0]} were read"):
+            _open(context, reading(), position)
+
+
+def test_a_block_whose_end_or_size_is_wrong_is_told() -> None:
+    """A marker that is another one, also where damage may be left out; fewer records than there are bytes for."""
+    content = bytearray(_content(FORMATS["avro"][0], [_row(n) for n in range(100)]))
+    file = AvroFile(io.BytesIO(content), "a")
+    second = list(file.places())[1]
+    whole = file.block_at(second.offset)
+    assert whole is not None
+    assert len(file.records(whole)) == second.size
+    with pytest.raises(CorruptFileError, match="bytes after its last record"):
+        file.records(whole._replace(size=second.size - 1))
+    content[second.end - 1] ^= 1
+    files = MemoryFileSystem()
+    _put(files, bytes(content))
+    for on_corrupt in ("fail", "skip"):
+        with pytest.raises(CorruptFileError, match=f"block at byte {second.offset} does not end with the file's mark"):
+            _read_all(_open(_Context(files), AvroInputFormat(on_corrupt=on_corrupt)))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("reading", [AvroInputFormat, OrcInputFormat])
 @pytest.mark.parametrize("content", [b"", b"n,name\n1,a\n", b"Obj\x01\x02", b"ORC" + bytes(40)])
 def test_a_file_of_another_kind_is_told(reading: Any, content: bytes) -> None:
