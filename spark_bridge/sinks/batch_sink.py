@@ -64,7 +64,8 @@ class BatchSinkOperator(SinkOperator):
         if context.restored_is_committed:
             # In a batch of Spark: the driver has done all of this, and a function for the driver must not run here.
             return
-        if context.checkpointing_enabled:
+        if context.checkpointing_enabled or (context.incarnation, context.attempt) == (1, 1):
+            # Without checkpoints a later attempt may find what an earlier one has committed at its end: the same rows.
             self._target.check_start(context.restored_checkpoint_id())
         for checkpoint_id, subtask, staged in sorted(self._state.get(), key=lambda one: one[:2]):
             # In the state of a completed checkpoint, so committed, whether or not the notification arrived.

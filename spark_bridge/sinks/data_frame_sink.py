@@ -143,18 +143,20 @@ class _DeltaTarget:
 
     def check_start(self, restored_id: int | None) -> None:
         context = self._operator.context
-        subtask = context.subtask
-        # Subtasks that are no more are looked after by those that have their number modulo the parallelism.
-        while (version := self._log.version(self._application(subtask))) is not None:
-            if restored_id is None or version > restored_id:
-                start = "nothing" if restored_id is None else f"checkpoint {restored_id}"
-                raise OutputAheadError(
-                    f"sink {context.name!r} starts from {start}, but checkpoint {version} of {self._writer!r} is in the"
-                    f" Delta table {self._directory} already: its rows would appear twice\n"
-                    f"  fix: resume from checkpoint {version} or a newer one; or restore the table to an older version;"
-                    " or set another writer=, to add rows beside those"
-                )
-            subtask += context.parallelism
+        # Subtasks that are no more are looked after by those that have their number modulo the parallelism. How many
+        # there were is not known, and one may have committed nothing.
+        mine = range(context.subtask, context.max_parallelism, context.parallelism)
+        version = self._log.version(*map(self._application, mine))
+        if version is not None and (restored_id is None or version > restored_id):
+            start = "nothing" if restored_id is None else f"checkpoint {restored_id}"
+            there = f"checkpoint {version}" if version else "the end of a run without checkpoints"
+            resume = f"resume from checkpoint {version} or a newer one; or " if version else ""
+            raise OutputAheadError(
+                f"sink {context.name!r} starts from {start}, but {there} of {self._writer!r} is in the Delta table"
+                f" {self._directory} already: its rows would appear twice\n"
+                f"  fix: {resume}restore the table to an older version; or set another writer=, to add rows beside"
+                " those"
+            )
 
     def take(self, batch: Batch) -> None:
         try:

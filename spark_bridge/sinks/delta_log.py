@@ -41,8 +41,8 @@ class DeltaLog(Protocol):
 class OpenDeltaLog(Protocol):
     """The log of one table."""
 
-    def version(self, application: str) -> int | None:
-        """The version of the last transaction of an application."""
+    def version(self, *applications: str) -> int | None:
+        """The highest version of any transaction of these applications."""
 
     def append(self, application: str, version: int, files: Sequence[DeltaFile]) -> bool:
         """Add files, unless the application has this version or a later one already. Raises :class:`DeltaLogError`."""
@@ -91,10 +91,10 @@ class _LakeTable:
             "  fix: repair its _delta_log, or restore the table, then resume the job; or write to another path"
         )
 
-    def version(self, application: str) -> int | None:
+    def version(self, *applications: str) -> int | None:
         table = self._table()
-        version: int | None = None if table is None else table.transaction_version(application)
-        return version
+        found = () if table is None else map(table.transaction_version, applications)
+        return max((one for one in found if one is not None), default=None)
 
     def _has(self, application: str, version: int) -> bool:
         """Delta itself would take the files a second time."""
@@ -206,8 +206,8 @@ class MemoryDeltaLog:
         self.place = file_system, directory
         return self
 
-    def version(self, application: str) -> int | None:
-        return self.versions.get(application)
+    def version(self, *applications: str) -> int | None:
+        return max((self.versions[one] for one in applications if one in self.versions), default=None)
 
     def append(self, application: str, version: int, files: Sequence[DeltaFile]) -> bool:
         if self.versions.get(application, -1) >= version:

@@ -20,6 +20,7 @@ from spark_bridge.sinks import DataFrameSink, DeltaFile, DeltaLogError, ForeachB
 from spark_bridge.sinks.ddl import schema_of
 from spark_bridge.sinks.delta_log import DeltaLakeLog
 from state_backends.files import LocalFileSystem, MemoryFileSystem, write_atomically
+from tests.operators.harness import Checkpoint, Harness
 
 SCHEMA = "number bigint, name string"
 RECORDS = 60
@@ -259,10 +260,99 @@ def test_a_record_that_does_not_fit(tmp_path: Path) -> None:
 
 
 def test_without_checkpoints(tmp_path: Path) -> None:
-    """All rows are committed at the end."""
+    """All rows are committed at the end. A second run is refused: its files would have the names of the first one's."""
     job(str(tmp_path / "t")).run(mode="none")
 
+    for settings in ({"mode": "none"}, {"checkpoint_interval": "10rec"}):
+        with pytest.raises(JobFailedError, match=r"from nothing, but the end of a run without .*\n  fix: restore the"):
+            job(str(tmp_path / "t")).run(**settings)
     assert numbers(tmp_path / "t") == list(range(RECORDS))
+
+
+def in_memory(fs: MemoryFileSystem, log: MemoryDeltaLog, writer: str | None = None, **options: Any) -> Harness:
+    sink = DataFrameSink("t", "number bigint", format="delta", writer=writer, log=log)
+    return Harness(sink.sink.create_operator(), fs=fs, **options)
+
+
+def test_without_checkpoints_a_later_attempt_is_no_second_run() -> None:
+    """Another subtask has failed after this one had committed its rows: they are there once."""
+    fs, log = MemoryFileSystem(), MemoryDeltaLog()
+    for attempt in (1, 2):
+        task = in_memory(fs, log, attempt=attempt, checkpointing_enabled=False)
+        task.process([{"number": 1}])
+        task.finish()
+    assert len(log.files) == 1
+    with pytest.raises(OutputAheadError, match="would appear twice"):
+        in_memory(fs, log, checkpointing_enabled=False)
+
+
+def test_a_batch_is_committed_with_its_checkpoint_and_not_before() -> None:
+    """One whose commit has failed is committed by the next notification; the files outlive a power cut."""
+    fs, log = MemoryFileSystem(), MemoryDeltaLog()
+    task = in_memory(fs, log)
+    for checkpoint_id in (1, 2, 3):
+        task.process([{"number": checkpoint_id}])
+        task.snapshot(checkpoint_id)
+    fs.crash()
+    task.complete(1)
+    assert log.versions == {"weir/op-uid/0": 1}
+    append = log.append
+    log.append = lambda *_: _raise(OSError("full"))  # type: ignore[assignment, method-assign, return-value]
+    with pytest.raises(OSError, match="full"):
+        task.complete(2)
+    log.append = append  # type: ignore[method-assign]
+    task.complete(2)
+    assert [file.rows for file in log.files.values()] == [1, 1]
+    assert log.versions == {"weir/op-uid/0": 2}
+    assert not log.append("weir/op-uid/0", 2, [DeltaFile("gone", 1, 1)])
+
+
+def test_no_two_batches_have_files_of_one_name() -> None:
+    """Writers whose names look alike in a path, and attempts at one checkpoint, of which one may be a zombie's."""
+    fs = MemoryFileSystem()
+    for number, (writer, attempt, incarnation) in enumerate(
+        [("a/b", 1, 1), ("a-b", 1, 1), ("a/b", 2, 1), ("a/b", 1, 2)], start=1
+    ):
+        task = in_memory(fs, MemoryDeltaLog(), writer, attempt=attempt, incarnation=incarnation)
+        task.process([{"number": 1}])
+        task.snapshot(1)
+        assert len(list(fs.walk_files("/out/t"))) == number
+
+
+@pytest.mark.parametrize(("subtask", "parallelism"), [(0, 1), (1, 2), (0, 3)])
+def test_subtasks_that_are_no_more_are_looked_after(subtask: int, parallelism: int) -> None:
+    """Also where others before them have never committed a row."""
+    fs, log = MemoryFileSystem(), MemoryDeltaLog()
+    log.versions["weir/op-uid/3"] = 7
+    older, same = Checkpoint(6), Checkpoint(7)
+    in_memory(fs, log, subtask=subtask, parallelism=parallelism, restored=same)
+    with pytest.raises(OutputAheadError, match="from checkpoint 6, but checkpoint 7 of 'op-uid' is in the Delta table"):
+        in_memory(fs, log, subtask=subtask, parallelism=parallelism, restored=older)
+
+
+def test_a_commit_that_is_repeated_needs_no_file(tmp_path: Path) -> None:
+    """Others may have merged it into another file, and deleted it."""
+    log = DeltaLakeLog().open(LocalFileSystem(), str(tmp_path / "t"), schema_of(SCHEMA))
+    write_deltalake(tmp_path / "t", others(1))
+    file = next((tmp_path / "t").glob("*.parquet"))
+    staged = [DeltaFile(shutil.copy(file, file.with_name("s.parquet")).name, file.stat().st_size, 1)]
+    assert log.append("weir/a/0", 1, staged)
+    file.with_name("s.parquet").unlink()
+    assert not log.append("weir/a/0", 1, staged)
+
+
+def test_another_subtask_makes_the_table_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between our look and our making it: both have it."""
+    from spark_bridge.sinks import delta_log
+
+    table, looks = delta_log._LakeTable._table, [1, 1, 1]
+    monkeypatch.setattr(delta_log._LakeTable, "_table", lambda self: None if looks and looks.pop() else table(self))
+    log = DeltaLakeLog().open(LocalFileSystem(), str(tmp_path / "t"), schema_of(SCHEMA))
+    write_deltalake(tmp_path / "t", others(1))
+    file = next((tmp_path / "t").glob("*.parquet"))
+    staged = shutil.copy(file, file.with_name("s.parquet"))
+    assert log.append("weir/a/0", 1, [DeltaFile(staged.name, staged.stat().st_size, 1)])
+    assert numbers(tmp_path / "t") == [-1, -1]
 
 
 def test_a_function_gets_each_checkpoint(tmp_path: Path) -> None:
