@@ -90,7 +90,8 @@ def _latencies(job: Job, config: RunConfig, around: dict[str, Any]) -> Latencies
 
 def has_arrivals(plan: ExecutionPlan) -> bool:
     """Whether records of the job come at times of their own."""
-    return any(isinstance(source_of(operator.factory), Arrivals) for _, operator in plan.operators())
+    sources = [source_of(operator.factory) for _, operator in plan.operators()]
+    return any(isinstance(getattr(source, "inner", source), Arrivals) for source in sources)
 
 
 def _run_on(cluster: SparkCluster, job: Job, config: RunConfig, around: dict[str, Any]) -> ExecutionResult:

@@ -174,60 +174,66 @@ class FunctionStateOperator(Operator):
     """An operator whose function has state: everything else is done by the operator ``kind`` itself."""
 
     def __init__(self, kind: Callable[[Any], Any], function: Any) -> None:
-        self._inner: Operator = kind(own_instance(function))
+        self.inner: Operator = kind(own_instance(function))
+        """Does the work."""
         # Some kinds take a copy of their own.
-        self._held = FunctionState(self, self._inner.function)
+        self._held = FunctionState(self, self.inner.function)
+
+    @property
+    def timers(self) -> Any:
+        """Those that its function may set; ``None`` where it cannot."""
+        return getattr(self.inner, "timers", None)
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         super().setup(context, output)
-        self._inner.lineage = self.lineage
-        self._inner.setup(context, output)
+        self.inner.lineage = self.lineage
+        self.inner.setup(context, output)
 
     def initialize_state(self) -> None:
-        self._inner.initialize_state()
+        self.inner.initialize_state()
         self._held.initialize()
 
     def open(self) -> None:
-        self._inner.open()
+        self.inner.open()
 
     def process_batch(self, batch: Batch) -> None:
-        self._inner.process_batch(batch)
+        self.inner.process_batch(batch)
 
     def process_watermark(self, timestamp_ms: int) -> None:
-        self._inner.process_watermark(timestamp_ms)
+        self.inner.process_watermark(timestamp_ms)
 
     def process_watermark_status(self, idle: bool) -> None:
-        self._inner.process_watermark_status(idle)
+        self.inner.process_watermark_status(idle)
 
     def on_processing_time_ns(self, time_ns: int) -> None:
-        self._inner.on_processing_time_ns(time_ns)
+        self.inner.on_processing_time_ns(time_ns)
 
     def snapshot_state(self, checkpoint_id: int) -> None:
-        self._inner.snapshot_state(checkpoint_id)
+        self.inner.snapshot_state(checkpoint_id)
         self._held.snapshot(checkpoint_id)
 
     def finish(self) -> None:
-        self._inner.finish()
+        self.inner.finish()
 
     def close(self) -> None:
-        self._inner.close()
+        self.inner.close()
 
     def abandon(self) -> None:
-        self._inner.abandon()
+        self.inner.abandon()
 
     def fingerprint(self) -> object:
-        return self._inner.fingerprint(), self._held.fingerprint()
+        return self.inner.fingerprint(), self._held.fingerprint()
 
 
 class TwoInputFunctionStateOperator(FunctionStateOperator, TwoInputOperator):
     """The same with two inputs."""
 
     def process_batch_1(self, batch: Batch) -> None:
-        self._inner.process_batch(batch)
+        self.inner.process_batch(batch)
 
     def process_batch_2(self, batch: Batch) -> None:
-        assert isinstance(self._inner, TwoInputOperator)
-        self._inner.process_batch_2(batch)
+        assert isinstance(self.inner, TwoInputOperator)
+        self.inner.process_batch_2(batch)
 
 
 def operator_of(kind: Callable[..., Any], function: Any, *more: Any) -> OperatorFactory:

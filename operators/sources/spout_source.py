@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.elements.errors import check_whole
+from engine.elements.operator import OperatorFactory
 from engine.elements.source import AckingListener, Source, SourceContext, SplitReader, SpoutMessage
+from operators.sources.source_operator import reading_from
+
+if TYPE_CHECKING:
+    from operators.time import WatermarkStrategy
 
 
 def _nothing(message: SpoutMessage) -> None:
@@ -46,6 +51,13 @@ class SpoutSource:
             check_whole("max_pending", max_pending)
         self.inner = inner
         self._callbacks = _Callbacks(ack or _nothing, fail or _nothing, max_pending)
+
+    def operator_factory(self, watermarks: WatermarkStrategy | None) -> OperatorFactory | None:
+        """Those of an inner source that makes its operators itself, reading from this one; ``None`` if it does not."""
+        make = getattr(self.inner, "operator_factory", None)
+        factory = None if make is None else make(watermarks)
+        # Those of the inner source would call nothing back.
+        return None if factory is None else reading_from(factory, self)
 
     def acking_listener(self, context: SourceContext) -> AckingListener:
         """See :class:`engine.elements.source.AckingListener`."""

@@ -23,7 +23,7 @@ from engine.explore.ledger.scratch_files import ScratchFileSystem
 from engine.graph.plan import ExecutionPlan, OperatorPlan
 from engine.runtime.config import RunConfig
 from engine.runtime.execution import Execution
-from operators.basic import SinkOperator
+from operators.basic import FunctionStateOperator, SinkOperator
 from state_backends.files import FileSystem, MemoryFileSystem
 
 Layers = dict[Origin, list[RangeSet]]
@@ -107,7 +107,7 @@ def _silenced(operator: OperatorPlan) -> OperatorPlan:
         return replace(operator, factory=without_effects)
     if operator.chained_outputs or operator.edge_outputs:
         return operator
-    if not issubclass(kind, SinkOperator):
+    if not isinstance(made.inner if isinstance(made, FunctionStateOperator) else made, SinkOperator):
         # A function whose output is not read.
         return operator
     stand_in: type[Operator] = _Nowhere

@@ -11,7 +11,7 @@ from engine import CollectedResults, CollectSink, CostModel, Job, SequenceSource
 from engine.elements.batch import Batch
 from engine.elements.operator import Operator
 from engine.explore.ledger import TWICE, Place, reference
-from operators.basic import KeyedProcessFunction
+from operators.basic import FunctionSink, KeyedProcessFunction, ListCheckpointed, SinkFunction
 from operators.time import WatermarkStrategy
 from operators.windows import EventTimeSessionWindows, TumblingEventTimeWindows
 from spark_bridge import rows_cut, spark_transform
@@ -61,6 +61,18 @@ class _Later(KeyedProcessFunction):
         return [(ctx.current_key, time_ms)]
 
 
+class _LaterWithState(_Later, ListCheckpointed):
+    """The same beside operator state, which the operator around it keeps."""
+
+
+def timers_beside_state(results: CollectedResults) -> Job:
+    job, keyed = _keyed("timers")
+    keyed.process(_LaterWithState, name="sum", uid="sum", parallelism=2).sink(
+        CollectSink(results), name="out", uid="out", parallelism=1
+    )
+    return job
+
+
 def timers(results: CollectedResults) -> Job:
     job, keyed = _keyed("timers")
     keyed.process(_Later, name="sum", uid="sum", parallelism=2).sink(
@@ -69,7 +81,7 @@ def timers(results: CollectedResults) -> Job:
     return job
 
 
-@pytest.mark.parametrize("make", [tumbling, sessions, timers])
+@pytest.mark.parametrize("make", [tumbling, sessions, timers, timers_beside_state])
 @pytest.mark.parametrize("mode", ["aligned", "unaligned"])
 @pytest.mark.parametrize("kill", ["sum[0]@135us", "numbers[0]@148us"])
 def test_windows_and_timers_are_judged_like_records(make: Make, mode: str, kill: str) -> None:
@@ -199,3 +211,30 @@ def test_a_reference_writes_nothing() -> None:
     assert results.records == []
     assert Place("out", "output") in expected.effects
     assert len(Batch([])) == 0
+
+
+class _Written(SinkFunction, ListCheckpointed):
+    """Counts what it writes."""
+
+    def __init__(self, written: list[Any]) -> None:
+        self.written = written
+
+    def invoke(self, value: Any, ctx: Any) -> None:
+        self.written.append(value)
+
+    def snapshot_state(self, checkpoint_id: int) -> list[Any]:
+        return [len(self.written)]
+
+
+def test_a_reference_does_not_call_a_sink_function_with_state() -> None:
+    """It would write everything twice more; the sink looks the same to both ledgers."""
+    written: list[Any] = []
+
+    def writing(results: CollectedResults) -> Job:
+        job = Job("writing")
+        numbers = job.source(SequenceSource(0, 50), name="numbers", uid="numbers", parallelism=1)
+        numbers.sink(FunctionSink(_Written(written)), name="out", uid="out", parallelism=1)
+        return job
+
+    assert audited(config(), make=writing, sees=False).told() == []
+    assert written == list(range(50))

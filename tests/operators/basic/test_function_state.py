@@ -20,6 +20,7 @@ from operators.basic import (
     FunctionStateContext,
     FunctionStateOperator,
     KeyedProcessFunction,
+    KeyedProcessOperator,
     ListCheckpointed,
     MapOperator,
     ProcessFunction,
@@ -27,6 +28,7 @@ from operators.basic import (
     SinkFunctionContext,
 )
 from operators.sources import FunctionSource, SequenceSource, SourceFunction, SourceFunctionContext
+from operators.time import WatermarkStrategy
 from tests.operators.harness import Checkpoint, Harness
 
 US = 1_000
@@ -237,6 +239,88 @@ def test_lists_are_divided_unions_and_broadcast_states_come_whole() -> None:
     assert [element for split, _, _ in seen for element in split] == ["0a", "0b", "1a", "1b"]
     assert [union for _, union, _ in seen] == [[0, 1]] * 3
     assert [value for _, _, value in seen] == ["v"] * 3
+
+
+class Heard(KeyedProcessFunction, ListCheckpointed):
+    """Notes each call, and has a timer in each time."""
+
+    is_union = True
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def restore_state(self, elements: list[Any]) -> None:
+        self.heard = [("restored", elements)]
+
+    def snapshot_state(self, checkpoint_id: int) -> list[Any]:
+        return [len(self.heard)]
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        ctx.register_event_time_timer(5)
+        ctx.register_processing_time_timer(ctx.processing_time_ms() + 7)
+
+    def on_timer(self, timestamp_ms: int, ctx: Any) -> None:
+        self.heard.append((ctx.time_domain, ctx.current_key))
+
+    def close(self) -> None:
+        self.heard.append("closed")
+
+
+def _heard(subtask: int, parallelism: int, restored: Checkpoint | None = None) -> tuple[Harness, Any]:
+    made = FunctionStateOperator(KeyedProcessOperator, Heard)
+    one = Harness(made, subtask=subtask, parallelism=parallelism, restored=restored, key=lambda _: "d")
+    return one, made.inner.function  # type: ignore[attr-defined]
+
+
+def test_everything_reaches_a_function_with_state() -> None:
+    """Times of both kinds, idleness and the end. State is restored only if the job starts from a checkpoint: of a
+    union each subtask gets the elements of all, also one that is new."""
+    one, function = _heard(0, 1)
+    one.process([1])
+    one.watermark(5)
+    one.advance_ms(7)
+    one.operator.process_watermark_status(True)
+    assert function.heard == [("event", "d"), ("processing", "d")]
+    assert ("idle", True) in one.take()
+    checkpoint = Checkpoint(1)
+    one.snapshot(1, checkpoint)
+    one.close()
+    assert function.heard[2:] == ["closed"]
+    assert [_heard(subtask, 2, checkpoint)[1].heard for subtask in range(2)] == [[("restored", [2])]] * 2
+
+
+class Untrue(SourceFunction, ListCheckpointed):
+    """A source function that gives back what it was made with."""
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def read(self, max_records: int, ctx: SourceFunctionContext) -> Any:
+        return self.given
+
+
+@pytest.mark.parametrize("given", [[1, 2, 3], (1,), "a"])
+def test_a_source_function_gives_what_it_was_asked_for(given: Any) -> None:
+    """A list with no more records than that: others would be in no checkpoint where they belong."""
+    task = Harness(FunctionSource(Untrue(given)).operator_factory(None)())
+    with pytest.raises(UserFunctionError, match=r"read\(\) must return a list of up to 2 records, or None; got"):
+        task.operator.emit_next(2)  # type: ignore[attr-defined]
+
+
+def test_a_source_function_without_records_is_asked_again_later() -> None:
+    """And goes on with the least event time of those that it takes over from."""
+    strategy = WatermarkStrategy.for_monotonous_timestamps(lambda number: number)
+    checkpoint = Checkpoint(1)
+    for subtask, given in enumerate(([70], [30])):
+        task = Harness(FunctionSource(Untrue(given)).operator_factory(strategy)(), subtask=subtask, parallelism=2)
+        task.operator.emit_next(1)  # type: ignore[attr-defined]
+        task.advance_ms(200)
+        task.snapshot(1, checkpoint)
+    one = Harness(FunctionSource(Untrue([])).operator_factory(strategy)(), restored=checkpoint)
+    operator: Any = one.operator
+    assert operator.emit_next(1) == 0
+    assert operator.available_at_ns(one.context.now_ns) > one.context.now_ns
+    assert one.take() == [("watermark", 29)]
 
 
 def test_each_subtask_works_on_its_own_function() -> None:

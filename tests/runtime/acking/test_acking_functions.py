@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from engine.elements.arrival_processes import Periodic
 from engine.elements.errors import JobFailedError
 from engine.elements.source import SpoutMessage
 from engine.graph.job import Job
+from engine.job_runner import has_arrivals
 from engine.observe.trace_events import AckingMessage
 from engine.runtime.config import CheckpointInterval, RunConfig
 from engine.runtime.execution import Execution
@@ -22,7 +24,9 @@ from operators.basic import (
     ListCheckpointed,
     TrackedRecord,
 )
-from operators.sources import FunctionSource, SequenceSource, SourceFunction, SpoutSource
+from operators.basic.acking_function import AckingOperator
+from operators.sources import Arrivals, FunctionSource, SequenceSource, SourceFunction, SpoutSource
+from tests.operators.harness import Harness
 from tests.runtime.acking.acked_jobs import acking_config, at_once, run_acked
 from tests.runtime.support import MS, US
 
@@ -325,6 +329,110 @@ def test_a_source_function_that_dies_begins_anew() -> None:
 
     assert set(results.records) == set(range(1, 50))
     assert len(results.records) > 49
+
+
+@pytest.mark.parametrize("source", [FunctionSource(Counted), Arrivals(Periodic("1/us"), 49, value=lambda n: n + 1)])
+def test_a_source_that_makes_its_operators_itself_is_called_back_too(source: Any) -> None:
+    """Such as that of a function, and one whose records come at times of their own."""
+    acked: list[int] = []
+    job = Job("wrapped")
+    spout = SpoutSource(source, ack=lambda message: acked.append(message.value), max_pending=2)
+    job.source(spout, name="numbers").sink(CollectSink(at_once()), name="sink", chain=False)
+    _, acking = run_acked(job)
+    assert sorted(acked) == list(range(1, 50))
+    assert acking.max_pending == 2
+    assert has_arrivals(job.plan()) is isinstance(source, Arrivals)
+
+
+def test_a_record_that_times_out_calls_the_source_back() -> None:
+    """As one that has failed: it comes again."""
+    failed: list[int] = []
+    job = _job(Pairs, at_once(), records=10, fail=lambda message: failed.append(message.value))
+    _, acking = run_acked(job, kills=[("function[0]", 3 * US)])
+    assert len(failed) == acking.timed_out > 0
+    assert acking.failed == 0
+
+
+@pytest.mark.parametrize("kind", ["ack", "fail"])
+def test_a_callback_that_breaks_is_named(kind: str) -> None:
+    """With the record of which it was told."""
+
+    def settle(record: TrackedRecord, ctx: AckingContext) -> None:
+        (ctx.ack if kind == "ack" else ctx.fail)(record)
+
+    job = _job(_function(settle), at_once(), **{kind: lambda message: 1 // 0})
+    result = Execution(job.plan(), acking_config()).run()
+    assert isinstance(result.error, JobFailedError)
+    assert f"{kind} callback of operator 'numbers' raised ZeroDivisionError" in str(result.error)
+
+
+def test_what_comes_after_a_record_with_other_anchors_is_anchored_to_the_record_in_hand() -> None:
+    """A side output, behind one that is anchored to none: its tuple is in the tree."""
+
+    def process(record: TrackedRecord, ctx: AckingContext) -> None:
+        ctx.emit(record.value, anchors=())
+        ctx.side_output("aside", record.value)
+        ctx.ack(record)
+
+    results = at_once()
+    job = Job("aside", parallelism=1)
+    numbers = job.source(SequenceSource(0, 4), name="numbers").rebalance()
+    handled = numbers.process(_function(process), name="function", chain=False)
+    handled.sink(CollectSink(at_once()), name="sink", chain=False)
+    handled.side_output("aside").sink(CollectSink(results), name="aside", chain=False)
+    _, acking = run_acked(job)
+
+    assert sorted(results.records) == [0, 1, 2, 3]
+    # The tuples to the function and to the side sink; those without anchors are acknowledged to nobody.
+    assert acking.control["ack"] == 4 + 4
+
+
+def test_a_record_that_two_functions_of_a_chain_fail_fails_once() -> None:
+    """They have the same tuple; it is not acknowledged afterwards either."""
+    once = [True]
+
+    def first(record: TrackedRecord, ctx: AckingContext) -> None:
+        ctx.emit(record.value)
+        (ctx.fail if once else ctx.ack)(record)
+        once.clear()
+
+    def second(record: TrackedRecord, ctx: AckingContext) -> None:
+        (ctx.fail if once else ctx.ack)(record)
+
+    job = Job("chain", parallelism=1)
+    numbers = job.source(SequenceSource(0, 1), name="numbers").rebalance()
+    numbers.process(_function(first), name="first").process(_function(second), name="second").sink(
+        CollectSink(at_once())
+    )
+    _, acking = run_acked(job)
+    assert (acking.control["fail"], acking.control["ack"], acking.failed, acking.completed) == (1, 1, 1, 1)
+
+
+def test_times_and_the_end_of_a_function() -> None:
+    """A record has the time of the one in hand unless it has its own; event time goes on; the function is closed."""
+    closed: list[int] = []
+
+    class Timed(AckingFunction):
+        def process_element(self, record: TrackedRecord, ctx: AckingContext) -> None:
+            ctx.emit((record.value, ctx.current_watermark_ms))
+            ctx.emit(record.value, timestamp_ms=1)
+            ctx.side_output("aside", record.value)
+
+        def close(self) -> None:
+            closed.append(1)
+
+    one = Harness(AckingOperator(Timed))
+    one.watermark(20)
+    one.process(["a"], [30])
+    watermark, first, second, (tag, aside) = one.take()
+    assert (watermark, tag) == (("watermark", 20), "aside")
+    assert [(part.values, part.timestamps) for part in (first, second, aside)] == [
+        ([("a", 20)], [30]), (["a"], [1]), (["a"], [30])
+    ]  # fmt: skip
+    again = Harness(AckingOperator(Timed), restored=one.snapshot(1))
+    assert [part.timestamps for part in again.take()[:2]] == [[30], [1]]
+    one.close()
+    assert closed == [1]
 
 
 def test_with_checkpoints_records_that_wait_in_a_function_are_in_the_checkpoint() -> None:

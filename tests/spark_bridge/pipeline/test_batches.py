@@ -31,6 +31,7 @@ from engine import (
 )
 from engine.cli.settings import load_job
 from engine.runtime.execution import Execution
+from operators.basic import ListCheckpointed
 from operators.log.disk import committed_records
 from spark_bridge.pipeline.batch_driver import BatchDriver
 from spark_bridge.pipeline.query import send_modules_of_the_job
@@ -215,11 +216,16 @@ class Alarm(KeyedProcessFunction):
         return ()
 
 
-def test_a_timer_in_processing_time_fails_its_batch(tmp_path: Path) -> None:
+class AlarmWithState(Alarm, ListCheckpointed):
+    """The same beside operator state, which another operator keeps."""
+
+
+@pytest.mark.parametrize("function", [Alarm, AlarmWithState])
+def test_a_timer_in_processing_time_fails_its_batch(function: type[KeyedProcessFunction], tmp_path: Path) -> None:
     """It is known only when it is set; it would fire once per batch."""
     job = Job("alarms")
     numbers = job.source(CollectionSource(range(10)), name="numbers").key_by(lambda number: number)
-    numbers.process(Alarm(), name="alarm").sink(FileSink("rows"), uid="sink")
+    numbers.process(function(), name="alarm").sink(FileSink("rows"), uid="sink")
     result, _ = in_batches(job, tmp_path, config())
     assert isinstance(result.error, JobGraphError), result.error
     assert "'alarm' sets a timer in processing time" in str(result.error)
