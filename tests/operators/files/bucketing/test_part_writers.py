@@ -208,6 +208,18 @@ class BreaksLater(Miscounted):
         raise ZeroDivisionError("one over nothing")
 
 
+class Noted(MemoryFileSystem):
+    """Notes the files that are opened for writing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[Any] = []
+
+    def open_write(self, path: str, *, exclusive: bool = False) -> Any:
+        self.opened.append(super().open_write(path, exclusive=exclusive))
+        return self.opened[-1]
+
+
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
@@ -221,8 +233,8 @@ class BreaksLater(Miscounted):
 )
 def test_a_writer_that_breaks_its_contract_is_named(kind: type[LineWriter], told: str) -> None:
     """Before a checkpoint relies on its bytes; no record is to blame."""
-    one = Harness(BucketingSink("rows", writer=kind(JsonLinesRowFormat())).create_operator())
-
+    files = Noted()
+    one = Harness(BucketingSink("rows", writer=kind(JsonLinesRowFormat())).create_operator(), fs=files)
 
     def until_a_checkpoint() -> None:
         one.process(["a"])
@@ -232,6 +244,8 @@ def test_a_writer_that_breaks_its_contract_is_named(kind: type[LineWriter], told
         until_a_checkpoint()
     assert "  record" not in str(error.value)
     one.operator.close()
+    assert one.counter("numPartsNotClosed") == (kind in (Miscounted, HoldsBack, BreaksLater))
+    assert [file for file in files.opened if not file._closed] == []
 
 
 def test_a_full_disk_is_not_the_fault_of_a_record() -> None:

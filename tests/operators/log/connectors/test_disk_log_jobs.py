@@ -259,9 +259,22 @@ def test_a_second_run_into_a_log_is_refused_with_the_way_out(incarnation: int) -
     fs = MemoryFileSystem()
     first_run(fs, incarnation=incarnation)
     refusal = r"has committed 2 transactions .*'op-uid/0/[13].1/.*\n.*existing='append'"
-    with pytest.raises(OutputAheadError, match=refusal):
-        task(LogSink("rows", log=DiskLog("events")), fs)
+    sink = LogSink("rows", log=DiskLog("events"))
+    for attempt in (1, 2):
+        # Also in a later attempt: this run has committed nothing.
+        with pytest.raises(OutputAheadError, match=refusal):
+            task(sink, fs, attempt=attempt)
     assert rows(fs, waits=False) == [1, 2]
+
+
+def test_a_sink_that_cannot_use_the_topic_lets_the_log_go() -> None:
+    """The next one may write to it in the same process, and in another one."""
+    fs = MemoryFileSystem()
+    log = DiskLog("events")
+    task(LogSink("rows", log=log), fs).close()
+    with pytest.raises(ConfigurationError, match="topic 'rows' has 1 partitions, not 2"):
+        task(LogSink("rows", log=log, partitions=2), fs)
+    task(LogSink("rows", log=DiskLog("events")), fs).close()
 
 
 @pytest.mark.parametrize("incarnation", [1, 3])

@@ -12,11 +12,11 @@ from engine.elements.events import StopMode
 from operators.log.connectors.log_source import LogSource
 from operators.sources import DiscoveringSourceOperator
 from operators.time import WatermarkStrategy
-from state_backends.files import MemoryFileSystem
+from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
 from tests.operators.files.reading.test_enumerated_source import SETTINGS, run_until
 from tests.operators.harness import Checkpoint, Harness
 from tests.operators.log.connectors.test_log_source import new_log, next_values, put
-from tests.runtime.support import US, every, execution
+from tests.runtime.support import MS, US, every, execution
 
 
 def source(**options: Any) -> LogSource:
@@ -83,6 +83,36 @@ def test_a_subtask_without_a_partition_becomes_idle_and_active_again() -> None:
     one.advance_ms(50)
     assert one.operator.emit_next(5) == 1  # type: ignore[attr-defined]
     assert ("idle", False) in one.take()
+
+
+def test_a_look_that_fails_by_the_disk_is_made_again() -> None:
+    """The source goes on with the partitions that it knows, and finds the new one at the next look."""
+    fs = MemoryFileSystem()
+    log, strikes = new_log(fs), list[str]()
+    failing = FaultInjectingFileSystem(
+        fs, decide=lambda operation, _: FaultRule(FileFault.ERROR_BEFORE) if operation in strikes else None
+    )
+    one = Harness(DiscoveringSourceOperator(source(), discovery_interval_ms=200), fs=failing)
+    log.add_partitions("t", 2)
+    put(log, "new", partition=1)
+    strikes.append("open_read")
+    one.advance_ms(200)
+    assert one.counter("numEnumerationsFailed") == 1
+    strikes.clear()
+    one.advance_ms(200)
+    assert next_values(one) == ["new"]
+
+
+@pytest.mark.parametrize("subtask", [0, 1])
+def test_a_new_partition_does_not_wait_for_the_next_poll_of_the_others(subtask: int) -> None:
+    """A subtask is asked again when it looks for partitions, also one that has none."""
+    fs = MemoryFileSystem()
+    new_log(fs)
+    slow = LogSource("/log", "t", bounded=False, poll_ms=60_000, discovery_interval_ms=200)
+    one = Harness(DiscoveringSourceOperator(slow, discovery_interval_ms=200), fs=fs, subtask=subtask, parallelism=2)
+    operator: Any = one.operator
+    assert operator.emit_next(5) == 0
+    assert operator.available_at_ns(one.context.now_ns) == one.context.now_ns + 200 * MS
 
 
 @pytest.mark.parametrize("at_us", [60, 152, 244])
