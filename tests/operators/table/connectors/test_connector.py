@@ -209,6 +209,7 @@ def test_options_reach_what_they_are_about() -> None:
     [
         ("json", b'{"n":1,"x":1}\n{"n":"7"}\n', 2, "column 'n': '7' is no BIGINT"),
         ("json", b'{"n":true}\n', 1, "column 'n': True is no BIGINT"),
+        ("json", b'{"n":-9223372036854775809}\n', 1, "column 'n': -9223372036854775809 is no BIGINT: it does not fit"),
         ("json", b'{"n":9223372036854775808}\n', 1, "column 'n': 9223372036854775808 is no BIGINT: it does not fit"),
         ("json", b'{"x":1e308}\n{"x":1' + b"0" * 400 + b"}\n", 2, "column 'x': 10000.* is no DOUBLE: it does not fit"),
         ("json", b'{"x":-1e400}\n', 1, "column 'x': -inf is no DOUBLE: it does not fit"),
@@ -340,6 +341,17 @@ COMMIT = {"sink.partition-commit.policy.kind": "success-file"}
         ({"sink.parallelism": "9" * 5000}, "'sink.parallelism' is '999"),
         ({**PARTITIONED, "auto-compaction": "true", "compaction.parallelism": 0}, "'compaction.parallelism' is 0: it"),
         ({**PARTITIONED, "compaction.parallelism": 2}, "'compaction.parallelism' does nothing without"),
+        (
+            {**PARTITIONED, **COMMIT, "sink.partition-commit.trigger": "partition-time",
+             "partition.time-extractor.class": DefaultPartitionTimeExtractor()},
+            "'partition.time-extractor.class' need each other",
+        ),
+        (
+            {**PARTITIONED, "sink.partition-commit.policy.kind": "custom",
+             "sink.partition-commit.policy.class.parameters": "_X",
+             "sink.partition-commit.policy.class": "operators.table.connectors.connector:CONNECTOR"},
+            "is for a class, and '.*:CONNECTOR' is an object already",
+        ),
         (
             {**PARTITIONED, "sink.partition-commit.policy.kind": "custom",
              "sink.partition-commit.policy.class.parameters": "_X", "sink.partition-commit.policy.class":
@@ -478,7 +490,7 @@ def test_durations_are_read_as_ms(count: int, unit: tuple[str, int]) -> None:
     option = ConfigOption("a", "duration", "")
     assert option.parse(f"{count}{unit[0]}") == option.parse(f" {count} {unit[0]} ") == count * unit[1]
     assert option.parse(count) == count
-    for wrong in (f"{count}", f"-{count} s", f"{count}.5 s", True, None, f"{count} parsec"):
+    for wrong in (f"{count}", -count - 1, f"-{count} s", f"{count}.5 s", True, None, f"{count} parsec"):
         with pytest.raises(OptionError):
             option.parse(wrong)
 

@@ -84,6 +84,11 @@ def test_generated_fields_have_bounds_sequences_lengths_and_nulls() -> None:
         ({}, "'number-of-rows' is missing, and no field is a sequence"),
         ({"fields.n.kind": "sequence"}, "'fields.n.start' and 'fields.n.end' must both be given"),
         (
+            {"fields.n.kind": "sequence", "fields.n.start": "5", "fields.n.end": "4"},
+            "must both be given, the end not before the start",
+        ),
+        ({"number-of-rows": 1, "fields.b.min": "a"}, "'fields.b.min' is not for BYTES"),
+        (
             {"fields.d.kind": "sequence", "fields.d.end": "1"},
             "'sequence' is for whole numbers and STRING, not for DATE",
         ),
@@ -100,7 +105,7 @@ def test_generated_fields_have_bounds_sequences_lengths_and_nulls() -> None:
 def test_options_of_generated_fields_that_make_no_sense(options: dict[str, Any], message: str) -> None:
     """Unknown ones are told with their nearest neighbours."""
     with pytest.raises(ConfigurationError, match=message):
-        rows_of(options, {"n": "INT", "d": "DATE"})
+        rows_of(options, {"n": "INT", "d": "DATE", "b": "BYTES"})
 
 
 @pytest.mark.parametrize("connector", ["print", "blackhole", "datagen"])
@@ -222,8 +227,9 @@ def test_options_of_a_log_reach_what_they_are_about() -> None:
     assert table_source(log_table() | timed, LOG_SCHEMA)._start_at_ms == 7
     with pytest.raises(ConfigurationError, match="is for unbounded sources"):
         table_source(log_table() | found | {"scan.bounded.mode": "latest-offset"}, LOG_SCHEMA)
-    with pytest.raises(ConfigurationError, match="need each other"):
-        table_source(log_table() | {"scan.startup.mode": "timestamp"}, LOG_SCHEMA)
+    for alone in ({"scan.startup.mode": "timestamp"}, {"scan.startup.timestamp-millis": 7}):
+        with pytest.raises(ConfigurationError, match="need each other"):
+            table_source(log_table() | alone, LOG_SCHEMA)
     with pytest.raises(ConfigurationError, match=r"'scan\.startup\.mode' is 'earliest': it takes 'earliest-offset'"):
         table_source(log_table() | {"scan.startup.mode": "earliest"}, LOG_SCHEMA)
 

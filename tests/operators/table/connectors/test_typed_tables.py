@@ -11,12 +11,20 @@ from typing import Any
 import pytest
 
 from engine.checkpoint.restore import FixedDelayRestart, NoRestart
-from engine.elements.errors import ConfigurationError, JobFailedError, MalformedRecordError, UserFunctionError
+from engine.elements.errors import (
+    ConfigurationError,
+    JobFailedError,
+    MalformedRecordError,
+    StorageError,
+    UserFunctionError,
+)
 from engine.graph.job import Job
 from engine.runtime.execution import JOB_MANAGER
 from operators.files.formats import CorruptFileError
+from operators.files.reading.stream_formats import MalformedContentError
 from operators.sources import CollectionSource, Pause
-from operators.table.connectors.connector import table_sink, table_source
+from operators.table.connectors.connector import _resolved, table_sink, table_source
+from operators.table.connectors.factories import formats
 from state_backends.files import LocalFileSystem, MemoryFileSystem
 from tests.operators.files.reading.test_file_source import file_system
 from tests.operators.harness import Harness
@@ -341,8 +349,11 @@ def test_a_raw_file_is_its_values(kind: str, values: list[Any], more: dict[str, 
 
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
-    [("INT", None, "format 'raw' has no null"), ("STRING", "a\nb", "has a line break"), ("INT", "1", "'1' is no INT")],
-)
+    [
+        ("INT", None, "format 'raw' has no null"), ("STRING", "a\nb", "has a line break"), ("INT", "1", "'1' is no INT"),
+        ("BYTES", b"a\rb", "has a line break"), ("STRING", "\ud800", "column 'v': .*surrogates not allowed"),
+    ],
+)  # fmt: skip
 def test_a_raw_file_has_values_that_can_be_read_back(kind: str, value: Any, message: str) -> None:
     """Others are refused; so is a schema with more columns, or with types without bytes of their own."""
     with pytest.raises(UserFunctionError, match=message):
@@ -350,6 +361,30 @@ def test_a_raw_file_has_values_that_can_be_read_back(kind: str, value: Any, mess
     for schema in ({"v": "INT", "w": "INT"}, {"v": "DATE"}):
         with pytest.raises(ConfigurationError, match="format 'raw' is for one column of type"):
             table_source(table(format="raw"), schema)
+
+
+@pytest.mark.parametrize(("kind", "content"), [("INT", b"\0\0\0\1\0"), ("STRING", b"a\nb")])
+def test_a_raw_file_that_is_torn_is_told(kind: str, content: bytes) -> None:
+    """To those who look at the rows of a sink, and to a source of numbers."""
+    sink = table_sink(table(format="raw"), {"v": kind})
+    with pytest.raises(StorageError, match="p ends in the middle of a value"):
+        sink.format.lines_of("p", content)
+    if kind == "INT":
+        place = SourceWorld(file_system({"/t/a": content}))
+        with pytest.raises(MalformedContentError, match="the file ends after 1 of the 4 bytes of a record"):
+            drain(table_source(table(format="raw"), {"v": kind}).open_split("/t/a", None, place))
+
+
+def test_a_message_is_one_row_and_nothing_else() -> None:
+    """What is too much or too little is no row of the table."""
+    for format, more in (("avro", b"\2"), ("raw", b"\2"), ("json", b"\n{}"), ("csv", b"\n2")):
+        factory: Any = formats.find(format)
+        made = factory.message_format(_resolved(table(format=format), {"v": "INT"})[2])
+        message = made.encode({"v": 1})
+        assert made.decode(message) == {"v": 1}
+        for wrong in (message + more, message[:-1], b""):
+            with pytest.raises(ValueError, match=r"\w"):
+                made.decode(wrong)
 
 
 # --- where rows go ----------------------------------------------------------------------------------------

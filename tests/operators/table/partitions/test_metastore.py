@@ -51,6 +51,15 @@ def test_tables_and_their_columns(metastore: Made) -> None:
     assert metastore.partitions("plain") == []
 
 
+def test_a_table_that_is_listed_keeps_its_columns(metastore: Made) -> None:
+    """A sink that lists its table when it starts does not change the one of others."""
+    metastore.put_partition("t", entry("1"))
+    for table, columns in (("t", ("day", "hour")), ("new", ("year",))):
+        metastore.ensure_table(table, ("year",))
+        assert metastore.partition_columns(table) == columns
+    assert metastore.partitions("t") == [entry("1")]
+
+
 @pytest.mark.parametrize(
     "use",
     [
