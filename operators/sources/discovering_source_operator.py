@@ -80,10 +80,10 @@ class DiscoveringSourceOperator(SourceOperator):
         return True
 
     def available_at_ns(self, now_ns: int) -> int | None:
-        if not self._unfinished:
-            return max(now_ns, self._next_pass_ns)
-        at_ns = super().available_at_ns(now_ns)
-        return at_ns if at_ns is None else max(now_ns, min(at_ns, self._next_pass_ns))
+        # Also when the look is due: its timer waits until the source has paused.
+        look_ns = max(self._next_pass_ns, now_ns + 1)
+        at_ns = super().available_at_ns(now_ns) if self._unfinished else None
+        return look_ns if at_ns is None else min(at_ns, look_ns)
 
     def fingerprint(self) -> object:
         return super().fingerprint(), self._next_pass_ns - self.context.processing_time_ns()

@@ -59,6 +59,7 @@ RunBatch = Callable[[BatchOrder], Sequence[SubtaskReport]]
 """Runs all subtasks of a batch whose vertices have not ended, wherever that is."""
 
 _ATTEMPT = 1
+_MOST_IDLE_INTERVALS = 16
 _IN_TURN = RebalancePartitioner | RescalePartitioner
 
 
@@ -256,10 +257,16 @@ class BatchDriver:
         for vertex in over:
             self._vertex_is_over(vertex)
         self._desk.batch_over(checkpoint_id, reports)
-        # A source begins a pause anew in each batch: one that is longer than the batch would never end.
         is_idle = not (read or any(one.has_ended or one.events for one in reports))
-        self._span_ns = self._span_ns * 2 if is_idle else self._interval_ns
+        self._span_ns = self._next_span_ns(reports) if is_idle else self._interval_ns
         self.is_over = len(self._over) == len(self.plan.vertices)
+
+    def _next_span_ns(self, reports: Iterable[SubtaskReport]) -> int:
+        """How long the next batch is when nothing was read in this one. A source begins a pause anew in each batch: one
+        that is longer than the batch would never end. One that looks for records in short intervals, for ever, would
+        look ever more often in a batch that grows without bound."""
+        longer_ns = min(2 * self._span_ns, _MOST_IDLE_INTERVALS * self._interval_ns)
+        return max(longer_ns, self._interval_ns + max((one.waits_ns for one in reports), default=0))
 
     def _is_adopted(self) -> bool:
         return self._restored is not None and self.files.is_adopted(self._restored.checkpoint_id)

@@ -54,11 +54,15 @@ def differing_reports(plan: ExecutionPlan, reports: Iterable[SubtaskReport]) -> 
 
 def not_deterministic(plan: ExecutionPlan, subtask: int, checkpoint_id: int) -> JobFailedError:
     """The error of a subtask that has sent different things."""
-    operators = " -> ".join(one.name for one in plan.vertices[plan.subtasks[subtask].vertex].operators)
+    vertex = plan.vertices[plan.subtasks[subtask].vertex]
+    operators = " -> ".join(one.name for one in vertex.operators)
+    has_come, go_on = "", ", then"
+    if vertex.is_source:
+        has_come, go_on = "more input had come by then, or ", "; if only input has come, just"
     return JobFailedError(
         f"{plan.subtasks[subtask].name!r} ran twice in the batch of checkpoint {checkpoint_id}, and sent other records"
         " the second time\n"
-        f"  a function of {operators} is not deterministic: it reads a clock, draws, or walks through a set\n"
+        f"  {has_come}a function of {operators} is not deterministic: it reads a clock, draws, or walks through a set\n"
         "  nothing of the batch is committed. fix: let its results depend on records and state only (weir run"
-        " --paranoid, without --on, names the call), then go on with weir resume"
+        f" --paranoid, without --on, names the call){go_on} go on with weir resume"
     )

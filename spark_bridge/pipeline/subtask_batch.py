@@ -110,6 +110,8 @@ class SubtaskReport:
     notes: list[str] = field(default_factory=list)
     events: list[OperatorEvent] = field(default_factory=list)
     """For the coordinators of its operators."""
+    waits_ns: int = 0
+    """Of a source whose pause is longer than the batch: how long after the beginning of the batch it would end."""
 
 
 class NewFiles(LocalFileSystem):
@@ -339,13 +341,22 @@ class SubtaskBatch:
     def _read(self) -> Iterator[None]:
         task = self._task
         assert isinstance(task, SourceTask)
-        kernel, end_ns = self._kernel, self._kernel.now_ns + self._order.span_ns
-        kernel.schedule(end_ns, "end_span", self._part, self._end_of_slice)
+        kernel, span_ns = self._kernel, self._order.span_ns
+        for at_ns, what in ((span_ns // 2, self._half_of_span), (span_ns, self._end_of_slice)):
+            kernel.schedule(kernel.now_ns + at_ns, "end_span", self._part, what)
         while not (self._slice_over or task.end.input_ended or self.report.error):
             kernel.run(_EVENTS_BETWEEN_LOOKS)
             yield
         if self.report.error is None:
             self._end_of_slice()
+
+    def _half_of_span(self) -> None:
+        """Half of the batch's time is over: a pause that lasts for the rest of it is no short one."""
+        task, now_ns, half_ns = self._task, self._kernel.now_ns, self._order.span_ns // 2
+        assert isinstance(task, SourceTask)
+        at_ns = None if self._slice_over or task.end.input_ended else task.source.available_at_ns(now_ns)
+        if at_ns is not None and at_ns - now_ns > half_ns:
+            self.report.waits_ns = at_ns - now_ns + half_ns
 
     def _end_of_slice(self) -> None:
         """The source has emitted as much as it may in this batch, or has come to its end."""

@@ -139,6 +139,23 @@ def test_partitions_that_come_while_a_job_runs_are_read_once_whatever_dies(at_us
     assert sorted(results.records) == list(range(40))
 
 
+def test_a_look_may_fall_into_a_slice_without_records() -> None:
+    """The slice ends with none, and the source is asked again after the look, which is about to be made."""
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    results, job = CollectedResults(), Job("slices")
+    grown = LogSource("/log", "t", bounded=False, poll_ms=7, discovery_interval_ms=1)
+    job.source(grown, name="reader", uid="reader").collect(results)
+    made = execution(job, file_system=fs, **{**SETTINGS, "batch_size": 4_000, "checkpoint_interval": every(ns=5 * MS)})
+    made.savepoint(20 * MS, "/savepoints", stop=StopMode.TERMINATE)
+    run_until(made, made.begin() + 2_500 * US)
+    log.add_partitions("t", 2)
+    put(log, 1, partition=1)
+    while made.kernel.run(1):
+        made.manager.validate()
+    assert (made.manager.job.state, results.records) == ("stopped", [1])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -350,8 +350,9 @@ def test_a_raw_file_is_its_values(kind: str, values: list[Any], more: dict[str, 
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
-        ("INT", None, "format 'raw' has no null"), ("STRING", "a\nb", "has a line break"), ("INT", "1", "'1' is no INT"),
-        ("BYTES", b"a\rb", "has a line break"), ("STRING", "\ud800", "column 'v': .*surrogates not allowed"),
+        ("INT", None, "format 'raw' has no null"), ("INT", "1", "'1' is no INT"),
+        ("STRING", "a\nb", "has a line break"), ("BYTES", b"a\rb", "has a line break"),
+        ("STRING", "\ud800", "column 'v': .*surrogates not allowed"),
     ],
 )  # fmt: skip
 def test_a_raw_file_has_values_that_can_be_read_back(kind: str, value: Any, message: str) -> None:
