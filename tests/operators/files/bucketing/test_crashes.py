@@ -6,6 +6,7 @@ jobs whose tasks are killed. The rules that must hold, for a reader who honours 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -15,6 +16,7 @@ from engine.graph import job as graph
 from operators.files.bucketing import BucketingSink, read_bucketing_output
 from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, MemoryFileSystem
+from state_backends.files.faulty import SimulatedCrashError
 from tests.cases import crossed
 from tests.operators.files.attempts import KINDS, Numbers, by_parity, undisturbed_calls
 from tests.operators.files.bucketing.test_sink import Untruncatable
@@ -91,6 +93,51 @@ def test_a_name_that_an_earlier_attempt_made_is_made_durable(disk: str) -> None:
     Harness(sink.create_operator(), fs=files, restored=checkpoint, incarnation=2)
     rows = read_bucketing_output(files, "/out/rows")
     assert sorted(row for lines in rows.values() for row in lines) == [str(number) for number in range(10, 16)]
+
+
+@pytest.mark.parametrize(
+    ("disk", "last", "survives"),
+    [
+        ("truncate", ("delete", "_part-0-0.in-progress"), lambda path: path.endswith(".in-progress")),
+        ("valid length", ("rename", "part-0-0"), lambda path: not path.endswith(".valid-length")),
+    ],
+)
+def test_a_power_cut_in_a_restore_keeps_the_names_in_order(disk: str, last: tuple[str, str], survives: Any) -> None:
+    """The copy has its name before the part loses its own, and the valid length is there before the part is."""
+    files = DISKS[disk]()
+    sink = BucketingSink("rows")
+    first = Harness(sink.create_operator(), fs=files)
+    first.process([1])
+    checkpoint = first.snapshot(1)
+    first.process([2])
+    first.snapshot(2)
+    done: list[tuple[str, str]] = []
+
+    def strike(operation: str, paths: Any) -> FaultRule | None:
+        if last in done and operation == "fsync_dir":
+            return FaultRule(FileFault.CRASH_BEFORE)
+        done.extend((operation, path.rpartition("/")[2]) for path in paths)
+        return None
+
+    with pytest.raises(SimulatedCrashError):
+        Harness(sink.create_operator(), fs=FaultInjectingFileSystem(files, decide=strike), restored=checkpoint)
+    files.crash(survives)
+    assert read_bucketing_output(files, "/out/rows") in ({}, {"": ["1"]})
+    Harness(sink.create_operator(), fs=files, restored=checkpoint, incarnation=2)
+    assert read_bucketing_output(files, "/out/rows") == {"": ["1"]}
+
+
+@pytest.mark.parametrize("disk", DISKS)
+def test_what_a_restore_has_made_visible_outlives_a_power_cut(disk: str) -> None:
+    """A reader that has seen it finds it again, before the job goes on: parts in progress, and pending ones."""
+    files = DISKS[disk]()
+    sink = BucketingSink("rows", batch_size_bytes=0, bucketer=by_parity)
+    first = Harness(sink.create_operator(), fs=files)
+    first.process([1, 3, 4])
+    Harness(sink.create_operator(), fs=files, restored=first.snapshot(1), attempt=2)
+    files.crash()
+    rows = read_bucketing_output(files, "/out/rows")
+    assert sorted(row for lines in rows.values() for row in lines) == ["1", "3", "4"]
 
 
 @pytest.mark.parametrize("disk", DISKS)

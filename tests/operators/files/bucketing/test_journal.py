@@ -43,3 +43,18 @@ def test_a_journal_of_an_older_version_is_read() -> None:
         file.write("".join(f"{line}\n" for line in lines).encode())
     start(fs, first, attempt=3)
     assert rows(fs) == ["1"]
+
+
+def test_a_journal_outlives_a_power_cut() -> None:
+    """Its lines and its name, also where no other file is beside it: a part that it lost would not be taken back."""
+    for checkpoints in (1, 2):
+        fs = MemoryFileSystem()
+        task = start(fs, bucketer=lambda _: "b")
+        older = task.snapshot(1)
+        for number in range(2, 2 + checkpoints):
+            closed(task, number, number)
+        assert len(rows(fs)) == checkpoints
+        fs.crash()
+        again = start(fs, older, attempt=2, bucketer=lambda _: "b")
+        assert again.counter("numCommittedFilesRetracted") == checkpoints
+        assert rows(fs) == []
