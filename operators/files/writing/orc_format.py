@@ -85,6 +85,8 @@ class OrcPartWriter:
         """Bytes that pyarrow has written. The file gets them afterwards: pyarrow ends the process when an error of the
         file reaches its own writer as it is closed."""
         self._gate = FooterGate(self._ready.append)
+        # Always: what an abandoned writer adds at its end is never handed on.
+        self._gate.is_open = True
         self._gathered: list[Any] = []
         self._gathered_rows = 0
         self._writer: Any = None
@@ -112,9 +114,7 @@ class OrcPartWriter:
         pa, gathered = import_pyarrow("ORC"), self._gathered
         table = pa.Table.from_batches(gathered, schema=self._format.schema).combine_chunks()
         self._gathered, self._gathered_rows = [], 0
-        self._gate.is_open = True
         self._opened().write(table)
-        self._gate.is_open = False
         self._hand_on()
 
     def _hand_on(self) -> None:
@@ -127,9 +127,7 @@ class OrcPartWriter:
         """Write the last rows and the footer."""
         if self._gathered_rows or self._writer is None:
             self._write_piece()
-        self._gate.is_open = True
         self._opened().close()
-        self._gate.is_open = False
         self._hand_on()
 
     def dispose(self) -> None:

@@ -292,7 +292,7 @@ def test_a_batch_is_committed_with_its_checkpoint_and_not_before() -> None:
     task = in_memory(fs, log)
     for checkpoint_id in (1, 2, 3):
         task.process([{"number": checkpoint_id}])
-        task.snapshot(checkpoint_id)
+        third = task.snapshot(checkpoint_id)
     fs.crash()
     task.complete(1)
     assert log.versions == {"weir/op-uid/0": 1}
@@ -305,6 +305,9 @@ def test_a_batch_is_committed_with_its_checkpoint_and_not_before() -> None:
     assert [file.rows for file in log.files.values()] == [1, 1]
     assert log.versions == {"weir/op-uid/0": 2}
     assert not log.append("weir/op-uid/0", 2, [DeltaFile("gone", 1, 1)])
+    # Checkpoint 3 has completed, and its notification is lost with the task.
+    in_memory(fs, log, restored=third, attempt=2)
+    assert log.versions == {"weir/op-uid/0": 3}
 
 
 def test_no_two_batches_have_files_of_one_name() -> None:

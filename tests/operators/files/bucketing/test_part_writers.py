@@ -62,6 +62,15 @@ def test_a_job_that_is_killed_writes_each_record_once(kind: str, truncates: bool
     assert len(finished) > 2
 
 
+def test_a_part_is_closed_in_the_middle_of_a_batch() -> None:
+    """By the record that makes it larger than the size, as without a writer."""
+    files = MemoryFileSystem()
+    sink = BucketingSink("rows", writer=LineWriter(JsonLinesRowFormat()), batch_size_bytes=3)
+    Harness(sink.create_operator(), fs=files).process([1, 2, 3, 4, 5])
+    parts = {path.rpartition("/")[2]: files.read_bytes(path) for path in files.walk_files("/out/rows")}
+    assert parts == {"_part-0-0.pending": b"1\n2\n", "_part-0-1.pending": b"3\n4\n", "_part-0-2.in-progress": b"5\n"}
+
+
 @pytest.mark.parametrize("kind", WRITERS)
 @given(cuts=st.lists(st.integers(0, 9), max_size=5))
 def test_a_part_that_ends_at_any_flush_can_be_read(kind: str, cuts: list[int]) -> None:

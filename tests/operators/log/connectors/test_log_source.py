@@ -291,6 +291,22 @@ def test_retention_that_overtakes_a_reader_is_lost_data() -> None:
         next_values(source)
 
 
+def test_a_bounded_source_whose_log_ends_before_its_end_is_lost_data() -> None:
+    """It was cut behind the position: to wait for the rest would be for ever."""
+    fs = MemoryFileSystem()
+    log = new_log(fs)
+    put(log, 0)
+    put(log, 1, 2)
+    source = source_of(fs)
+    source.operator.emit_next(1)  # type: ignore[attr-defined]
+    checkpoint = source.snapshot(1)
+    log.abandon()
+    fs.delete_tree("/log")
+    put(new_log(fs), 0)
+    with pytest.raises(DataLossError, match=r"was to be read up to offset 3, and has 1\n  put the log back"):
+        values_of(source_of(fs, checkpoint))
+
+
 @pytest.mark.parametrize("again", [0, 4])
 def test_a_log_that_was_cut_or_replaced_is_found_out(again: int) -> None:
     """The log ends before the position, or has another record there: it was rewound, and the source reports that."""

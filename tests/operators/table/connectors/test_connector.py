@@ -262,10 +262,13 @@ def test_csv_may_have_a_header_and_other_signs() -> None:
     ],
 )
 def test_a_path_that_names_no_partition_is_refused(path: str, message: str) -> None:
-    """The error names the path, the column and the text found there."""
-    place = SourceWorld(file_system({path: b"{}\n"}))
+    """The error names the path, the column and the text found there. The file is closed again."""
+    files, opened = file_system({path: b"{}\n"}), list[Any]()
+    open_read = files.open_read
+    files.open_read = lambda path: opened.append(open_read(path)) or opened[-1]  # type: ignore[func-returns-value, method-assign]
     with pytest.raises(ConfigurationError, match=message):
-        table_source(table() | PARTITIONED, SCHEMA).open_split(path, None, place)
+        table_source(table() | PARTITIONED, SCHEMA).open_split(path, None, SourceWorld(files))
+    assert [file.closed for file in opened] == [True]
 
 
 @pytest.mark.parametrize(
