@@ -161,7 +161,9 @@ def without_functions(plan: ExecutionPlan, frames: str | None = None) -> Executi
 
 
 def _without_function(operator: OperatorPlan, place: str | None) -> OperatorPlan:
-    source = source_of(operator.factory)
+    source: Any = source_of(operator.factory)
+    # A source around it has nothing to do in batches.
+    source = getattr(source, "inner", source)
     if isinstance(source, FrameSource):
         return replace(operator, factory=reading_from(operator.factory, source.on_executors(operator.name, place)))
     made = operator.factory()

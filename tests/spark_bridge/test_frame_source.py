@@ -17,6 +17,7 @@ from engine import CollectedResults, CollectionSource, FileSink, Job, TumblingEv
 from engine.checkpoint.restore import NoRestart
 from engine.elements.errors import ConfigurationError, JobChangedError, JobGraphError
 from engine.runtime.storage import open_storage
+from operators.sources import SpoutSource
 from spark_bridge import session, spark_source
 from spark_bridge.batch_function import run_batch
 from spark_bridge.crossing import RowSchema, arrow_table, rows_on_spark
@@ -185,6 +186,17 @@ def test_executors_get_files_and_nothing_else(tmp_path: Path) -> None:
     assert rows_of(pickle.loads(packed)) == rows_of(source)
     with pytest.raises(FileExistsError):
         source_of_frame(readings(COUNT)).on_executors("rows", str(tmp_path / "rows"))
+
+
+def test_a_data_frame_in_another_source_does_not_travel_either(tmp_path: Path) -> None:
+    """One that would be called back with the outcome of each record."""
+    job, results = Job("wrapped"), CollectedResults()
+    job.source(SpoutSource(source_of_frame(readings(COUNT))), name="rows").collect(results, name="out")
+    stages = LocalStages(4)
+    result, _ = in_batches(job, tmp_path, config(20), stages=stages)
+    assert result.error is None, result.error
+    assert all(map(is_portable, stages.flow.orders))
+    assert sorted(numbers_of(results)) == list(range(COUNT))
 
 
 # -- in jobs ----------------------------------------------------------------------------------------------------------
