@@ -264,6 +264,32 @@ def test_a_file_of_another_kind_is_told(reading: Any, content: bytes) -> None:
         _open(_Context(files), reading())
 
 
+def test_a_file_of_a_later_version_of_avro_is_told() -> None:
+    """Though it is like one of this version in everything else."""
+    content = _content(FORMATS["avro"][0], [_row(1)])
+    files = MemoryFileSystem()
+    _put(files, b"Obj\x02" + content[4:])
+    with pytest.raises(CorruptFileError, match="it does not begin as an Avro file"):
+        _open(_Context(files), AvroInputFormat())
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        ({"n": True, "x": 0.5}, "does not fit the schema"),
+        ({"n": 1 << 63, "x": 0.5}, "does not fit the schema"),
+        ({"n": 1, "x": None}, "does not fit the schema"),
+        ({"n": 1}, "a record has the fields n, x; this one has n"),
+        ({"n": 1, "x": 0.5, "m": 2}, "a record has the fields n, x; this one has n, x, m"),
+    ],
+)
+def test_a_record_of_another_type_than_a_schema_without_nulls_is_refused(record: Any, why: str) -> None:
+    """By itself fastavro would write True as 1."""
+    fields = [{"name": "n", "type": "long"}, {"name": "x", "type": "double"}]
+    with pytest.raises(ValueError, match=why):
+        AvroFormat({"type": "record", "name": "r", "fields": fields}).encode(record)
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_record_that_does_not_fit_names_the_sink(kind: str) -> None:
     """Nothing of its batch is written."""
