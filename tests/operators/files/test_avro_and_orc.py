@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.elements.batch import Batch
-from engine.elements.errors import ConfigurationError, JobFailedError, StateError, UserFunctionError
+from engine.elements.errors import ConfigurationError, JobFailedError, StateError, StorageError, UserFunctionError
 from engine.elements.source import SplitReader
 from engine.graph.job import Job
 from engine.runtime.config import CheckpointInterval, RunConfig
@@ -262,6 +262,16 @@ def test_a_file_of_another_kind_is_told(reading: Any, content: bytes) -> None:
     _put(files, content)
     with pytest.raises(CorruptFileError, match="/in/a: not a whole"):
         _open(_Context(files), reading())
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_output_that_is_torn_is_no_output(kind: str) -> None:
+    """Those who look at the rows of a sink hear of the file, and not of a library."""
+    output, _ = FORMATS[kind]
+    content = _content(output, [_row(n) for n in range(20)])
+    assert len(output.lines_of("p", content)) == 20
+    with pytest.raises(StorageError, match=r"p is no whole (Avro|ORC) file"):
+        output.lines_of("p", content[:-1])
 
 
 def test_a_file_of_a_later_version_of_avro_is_told() -> None:

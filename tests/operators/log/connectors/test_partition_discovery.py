@@ -69,6 +69,22 @@ def test_a_restored_source_reads_each_partition_once(parallelism: int) -> None:
     assert sorted(found) == ["after", "more"]
 
 
+def test_partitions_of_other_subtasks_are_not_found_again() -> None:
+    """Of a restored job the subtasks have other partitions than their numbers say."""
+    fs = MemoryFileSystem()
+    log, checkpoint = new_log(fs, 3), Checkpoint(1)
+    for number in range(2):
+        one = reading(fs, subtask=number, parallelism=2)
+        assert next_values(one) == []
+        one.snapshot(1, checkpoint)
+    after = [reading(fs, checkpoint, subtask=number, parallelism=3) for number in range(3)]
+    for partition in range(3):
+        put(log, f"p{partition}", partition=partition)
+    for one in after:
+        one.advance_ms(200)
+    assert [value for one in after for value in next_values(one) + next_values(one)] == ["p0", "p2", "p1"]
+
+
 def test_a_subtask_without_a_partition_becomes_idle_and_active_again() -> None:
     """Otherwise it would hold back the watermark of all others."""
     fs = MemoryFileSystem()
