@@ -222,10 +222,7 @@ class WriterOperator(SinkOperator):
     def _emit(self, checkpoint_id: int, payloads: list[Any]) -> None:
         if self.lineage is not None:
             self.lineage.waits(0)
-            self.lineage.emitting(None)
         self.output.emit(Batch(messages(checkpoint_id, self.context.subtask, self.context.parallelism, payloads)))
-        if self.lineage is not None:
-            self.lineage.emitted()
 
     def without_effects(self) -> Operator:
         """The same operator of a sink that writes nothing."""
