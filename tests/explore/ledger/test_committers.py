@@ -11,6 +11,7 @@ from engine.explore.ledger import LOST, EffectLedger, Findings, Place, findings,
 from engine.explore.ledger.scratch_files import ScratchFileSystem
 from engine.faults import FaultPlan
 from engine.runtime.execution import Execution
+from operators.sources import CollectionSource, Pause
 from operators.transactions import CommitRequest, CommittingSink, SinkWriter
 from operators.transactions.committer_machine import CommitterMachine
 from state_backends import MemoryFileSystem
@@ -58,9 +59,10 @@ class _GlobalSink(_Sink):
         return _Publish(self._shown)
 
 
-def job(sink: Any, row: Any = lambda number: number) -> Job:
+def job(sink: Any, row: Any = lambda number: number, source: Any = None) -> Job:
     made = Job("committing", max_parallelism=4)
-    numbers = made.source(SequenceSource(0, 100, splits=2), name="numbers", uid="numbers", parallelism=2)
+    source = SequenceSource(0, 100, splits=2) if source is None else source
+    numbers = made.source(source, name="numbers", uid="numbers", parallelism=2)
     numbers.map(row, name="same", uid="same", parallelism=2).sink(sink, name="out", uid="out", parallelism=2)
     return made
 
@@ -98,6 +100,14 @@ def test_every_record_is_once_in_the_output_of_committers(mode: str, kill: str) 
     ledger, found = audited(_Sink(shown), kill, mode)
     assert (found.found, found.unsettled) == ((), 0)
     assert output_of(ledger, "out-committer") == EACH_ONCE
+
+
+@pytest.mark.parametrize("kind", [_Sink, _GlobalSink])
+def test_checkpoints_without_records_stand_for_none(kind: type[_Sink]) -> None:
+    """A pause is longer than several of them: what they stand for is known, and nothing of it is unsettled."""
+    source = CollectionSource([*range(20), Pause(1), *range(20, 40)])
+    _, found = audited(kind([]), "same@900us", source=source)
+    assert (found.found, found.unsettled) == ((), 0)
 
 
 def test_committables_that_a_restore_forgets_are_lost_records(monkeypatch: pytest.MonkeyPatch) -> None:
