@@ -188,7 +188,7 @@ class LogStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
                 end.look()
             elif not self._is_frozen:
                 end.look()
-        share = None if most is None else max(1, most // len(numbers))
+        share = None if most is None else most // len(numbers)
         return {number: self._ends[number].advance(share) for number in numbers}
 
     def partitions(self, start: Positions, end: Positions) -> Sequence[InputPartition]:
