@@ -488,6 +488,8 @@ def test_a_file_system_that_only_says_that_it_cuts_files_is_found_out() -> None:
     task.process([1])
     checkpoint = task.snapshot(1)
     task.process([2])
+    task.advance_ms(200)
+    assert list(files(fs)) == ["_part-0-0.pending"]
     start(fs, checkpoint, attempt=2)
     assert rows(fs) == ["1"]
 
