@@ -70,6 +70,7 @@ def test_generated_fields_have_bounds_sequences_lengths_and_nulls() -> None:
     }  # fmt: skip
     rows = rows_of(options, schema)
     assert [row["id"] for row in rows] == list(range(5, 105))
+    assert [len(rows_of(options | {"number-of-rows": count}, schema)) for count in (7, 1_000)] == [7, 100]
     assert {row["n"] for row in rows} == {None, -1, 0, 1}
     assert 25 < sum(row["n"] is None for row in rows) < 75
     assert {str(row["p"]) for row in rows} == {"9.98", "9.99"}
