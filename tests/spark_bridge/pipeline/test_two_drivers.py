@@ -120,6 +120,21 @@ def test_workers_of_a_dead_driver_begin_nothing(settings: RunConfig, tmp_path: P
     assert oracle.held
 
 
+def test_a_worker_that_is_late_begins_nothing_of_a_batch_that_is_over(tmp_path: Path) -> None:
+    """Also of its own driver, which has given it up."""
+    orders: list[BatchOrder] = []
+
+    def keep(driver: BatchDriver) -> None:
+        run = driver.run
+        driver.run = lambda order: orders.append(order) or run(order)  # type: ignore[func-returns-value]
+
+    in_batches(counted(), tmp_path, config(100), watch=keep, stop_after=2)
+    for order in orders:
+        reports = LocalStages().run(order)
+        assert {type(report.error) for report in reports} == {StorageError}
+        assert "and incarnation 1 is over" in str(reports[0].error)
+
+
 @pytest.mark.parametrize("settings", [INLINED, IN_FILES], ids=["inlined", "in-files"])
 def test_workers_of_a_dead_driver_may_end_what_they_have_begun(settings: RunConfig, tmp_path: Path) -> None:
     """Their files have names of their own, and no metadata lists them."""
