@@ -114,16 +114,19 @@ def test_partitions_that_come_while_a_job_runs_on_spark(tmp_path: Path) -> None:
     write(tmp_path, 0, range(10))
 
     def look(number: int) -> int:
-        if number in (9, 19):
-            write(tmp_path, number // 10 + 1, range(number + 1, number + 11))
-        elif number == 29:
-            write(tmp_path, 0, [99])
-        elif number == 99:
+        if number == 99:
             raise ValueError("the end")
+        if number == 59:
+            write(tmp_path, 0, [99])
+        elif number % 10 == 9:
+            write(tmp_path, number // 10 + 1, range(number + 1, number + 11))
         return number
 
     with pytest.raises(UserFunctionError, match="the end"):
         job(tmp_path, look).run(
             on="spark", storage=tmp_path / "state", output_dir=tmp_path / "out", checkpoint_interval="50rec"
         )
-    assert rows(tmp_path) == list(range(30))
+    # The last batch, with the last partitions, is not committed.
+    found = rows(tmp_path)
+    assert found == list(range(len(found)))
+    assert len(found) >= 20
