@@ -16,6 +16,7 @@ from spark_bridge.pipeline.batch_driver import BatchDriver
 from spark_bridge.pipeline.subtask_batch import BatchOrder, SubtaskBatch, SubtaskReport
 from spark_bridge.session import session_is_running
 from state_backends.files import LocalFileSystem
+from state_backends.snapshots import WORKING_DIR_NAME
 from tests.house.project import ROOT
 from tests.spark_bridge.pipeline import jobs
 from tests.spark_bridge.pipeline.local_stages import LocalStages
@@ -160,3 +161,12 @@ def test_workers_of_a_dead_driver_may_end_what_they_have_begun(settings: RunConf
     simulated(counted(), tmp_path / "undisturbed", settings)
     assert jobs.committed(tmp_path / "run/out") == jobs.committed(tmp_path / "undisturbed/out")
     assert oracle.held
+
+
+def test_working_files_of_a_dead_driver_are_deleted(tmp_path: Path) -> None:
+    """Its workers have left them; nothing names them any more."""
+    in_batches(counted(), tmp_path, config(100), stop_after=1)
+    left = tmp_path / "state" / "counted" / WORKING_DIR_NAME / "left"
+    left.mkdir(parents=True)
+    in_batches(counted(), tmp_path, config(100), stop_after=1)
+    assert not left.exists()
