@@ -2,7 +2,8 @@
 
 ``python -m tests.crash.cluster_campaign --each 10 --seed 7`` starts a master and two workers, and goes on until so many
 of each are dead. The job, the reader of its output and the judge are those of ``spark_campaign``: a row that no
-checkpoint covers is early, and in the end every row is there once.
+checkpoint covers is early, and in the end every row is there once. ``--workers 1 --cores 2 --batches 3`` is a small
+cluster with a short job: one worker, and on it two executors.
 
 An executor dies alone, and the worker starts another. A worker dies with its executor, and this program starts another.
 A driver dies at a drawn instant, too; the executors work on, and the next driver goes on from the checkpoint. All
@@ -20,6 +21,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 
 import pyspark.sql  # noqa: F401 (before the forks: each of them would need the time)
@@ -28,23 +30,28 @@ from spark_bridge.cluster import StandaloneCluster
 from tests.crash.campaign import CampaignFailedError, carried_out
 from tests.crash.forked import Ending, weir
 from tests.crash.jobs import spark_job
-from tests.crash.jobs.sinks_job import SPLITS
 from tests.crash.kept_spark import KeptSpark, connect
-from tests.crash.sinks_campaign import covered_rows
-from tests.crash.spark_campaign import BATCH, BATCHES, BRIEF_LIFE, BUSY, KilledSparkJob, Tally
+from tests.crash.spark_campaign import BATCHES, BRIEF_LIFE, BUSY, KilledSparkJob, Tally
 
 EXECUTOR, WORKER, DRIVER, HOLDER = "executor", "worker", "driver", "holder"
 AT_ANY_INSTANT = (EXECUTOR, WORKER, DRIVER)
 VICTIMS = (*AT_ANY_INSTANT, HOLDER)
 """A holder is an executor that holds output of a stage, and dies at a record in the middle of the next one."""
-GIVEN_UP = ("the Spark cluster is gone", "Spark has given up a batch")
-"""What a run says when Spark has retried in vain; it goes on with the next process."""
+GIVEN_UP = ("the Spark cluster is gone", "Spark has given up a batch", "no executor of")
+"""What a run says when Spark has retried in vain, or has got no executor yet; it goes on with the next process."""
+MOST_LATE = 5
+"""Processes in a row that may give up."""
+WORKER_MIB = 512
+"""Of each core, for the executor that has it; Spark takes no less than 450."""
+STARTS_SECONDS = 600.0
 
 PROPERTIES = {
     # Very many executors die, and none of them is to blame.
     "spark.task.maxFailures": "50",
     "spark.stage.maxConsecutiveAttempts": "50",
-    "spark.executor.memory": "512m",
+    # Each core is an executor.
+    "spark.executor.cores": "1",
+    "spark.executor.memory": f"{WORKER_MIB}m",
     # Two attempts at once, as soon as one takes longer than the others.
     "spark.speculation": "true",
     "spark.speculation.interval": "50ms",
@@ -69,6 +76,15 @@ def executors_of(worker: int) -> list[int]:
 def executors(cluster: StandaloneCluster) -> list[int]:
     """The executors of all workers."""
     return [one for worker in cluster.workers for one in executors_of(worker.pid)]
+
+
+def wait_for_executors(cluster: StandaloneCluster, count: int) -> None:
+    """Wait until so many have started: a busy machine takes its time."""
+    end = time.monotonic() + STARTS_SECONDS
+    while len(found := executors(cluster)) < count:
+        if time.monotonic() > end:
+            raise CampaignFailedError(f"{len(found)} of {count} executors have started within {STARTS_SECONDS:g} s")
+        time.sleep(0.1)
 
 
 class Killer:
@@ -144,10 +160,11 @@ class KilledClusterJob(KilledSparkJob):
     """The job of :class:`KilledSparkJob` on a cluster."""
 
     def __init__(
-        self, directory: Path, draw: random.Random, tally: Tally, kept: KeptSpark, killer: Killer
+        self, directory: Path, draw: random.Random, tally: Tally, kept: KeptSpark, killer: Killer, batches: int
     ) -> None:
-        super().__init__(directory, draw, tally, kept, 0)
+        super().__init__(directory, draw, tally, kept, 0, batches)
         self._killer = killer
+        self._late = 0
 
     def _process(self, point: str | None, *, is_last: bool) -> Ending:
         self._number += 1
@@ -160,37 +177,43 @@ class KilledClusterJob(KilledSparkJob):
         log = str(self._directory / f"process-{self._number}.txt")
         holder = self._killer.holder()
         if holder is not None:
-            done = sum(covered_rows(self._newest_checkpoint()).values()) // SPLITS
-            number = min(done + self._draw.randrange(1, 2 * BATCH), BATCH * BATCHES - 1)
+            number = self._drawn_record(self._done())
             spark_job.order(self._orders, holder, self._draw.choice(spark_job.STAGES[1:]), number)
         ending = weir(self._arguments(), log, None, lambda: connect(*shared), look)
         self._tally.processes += 1
         gave_up = any(words in ending.words for words in (BUSY, *GIVEN_UP))
         self._tally.late += gave_up
+        self._late = self._late + 1 if gave_up else 0
         if holder is not None:
             self._tally.kills[HOLDER] += Path(f"{self._orders}.done").exists()
             Path(self._orders).unlink(missing_ok=True)
-        if not ending.killed and ending.exit_code and not gave_up:
+        if not ending.killed and ending.exit_code and (not gave_up or self._late > MOST_LATE):
             raise CampaignFailedError(f"process {self._number}: exit code {ending.exit_code}\n{ending.words}")
         return ending
 
 
-def campaign(wanted: Counter[str], seed: str, directory: Path, properties: dict[str, str]) -> Tally:
+def campaign(options: argparse.Namespace, directory: Path) -> Tally:
     """Kill so many of each kind of victim.
 
     Raises :class:`CampaignFailedError` at the first job that came to another end, or showed something wrong; its
     directory is kept.
     """
-    draw, tally = random.Random(seed), Tally()
+    draw, tally = random.Random(options.seed), Tally()
+    wanted = Counter(dict.fromkeys(options.victim or VICTIMS, options.each))
+    properties = PROPERTIES | dict(one.split("=", 1) for one in options.property)
     os.environ.setdefault("JDK_JAVA_OPTIONS", BRIEF_LIFE)
     with ExitStack() as stack:
-        cluster = stack.enter_context(StandaloneCluster(2, memory="512m", options=MASTER))
-        kept = stack.enter_context(closing(KeptSpark(cluster.url, {**PROPERTIES, **properties})))
+        cores, memory = options.cores, f"{options.cores * WORKER_MIB}m"
+        cluster = stack.enter_context(
+            StandaloneCluster(options.workers, cores=cores, memory=memory, seconds=STARTS_SECONDS, options=MASTER)
+        )
+        kept = stack.enter_context(closing(KeptSpark(cluster.url, properties)))
+        wait_for_executors(cluster, options.workers * cores)
         killer = Killer(cluster, draw, tally.kills, wanted)
         while killer.missing:
             place = directory / f"job-{tally.jobs}"
             try:
-                KilledClusterJob(place, draw, tally, kept, killer).to_its_end([])
+                KilledClusterJob(place, draw, tally, kept, killer, options.batches).to_its_end([])
             except CampaignFailedError as failed:
                 raise CampaignFailedError(f"kept in {place}: {failed}") from failed
             shutil.rmtree(place)
@@ -206,11 +229,12 @@ def main() -> int:
     parser.add_argument("--victim", action="append", choices=VICTIMS, help="what to kill; repeatable [all]")
     parser.add_argument("--seed", default="0")
     parser.add_argument("--property", action="append", default=[], metavar="NAME=VALUE", help="of Spark; repeatable")
+    parser.add_argument("--workers", type=int, default=2, help="of the cluster [2]")
+    parser.add_argument("--cores", type=int, default=1, help="of each worker, each with an executor [1]")
+    parser.add_argument("--batches", type=int, default=BATCHES, help=f"of each job [{BATCHES}]")
     parser.add_argument("--directory", help="where [a temporary directory in memory]")
     options = parser.parse_args()
-    properties = dict(one.split("=", 1) for one in options.property)
-    wanted = Counter(dict.fromkeys(options.victim or VICTIMS, options.each))
-    return carried_out(options, lambda directory: campaign(wanted, options.seed, directory, properties))
+    return carried_out(options, partial(campaign, options))
 
 
 if __name__ == "__main__":

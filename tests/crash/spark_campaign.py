@@ -83,13 +83,15 @@ class Tally:
 class KilledSparkJob:
     """One job in a directory of its own, from its start to its end, and the process that reads its output."""
 
-    def __init__(self, directory: Path, draw: random.Random, tally: Tally, kept: KeptSpark, own: int) -> None:
+    def __init__(
+        self, directory: Path, draw: random.Random, tally: Tally, kept: KeptSpark, own: int, batches: int = BATCHES
+    ) -> None:
         directory.mkdir()
-        self._kept, self._own = kept, own
+        self._kept, self._own, self._batches = kept, own, batches
         self._draw, self._tally = draw, tally
         self._directory, self._storage, self._out = directory, directory / "state", directory / "out"
         self._orders = str(directory / "orders")
-        self._records = SPLITS * BATCH * BATCHES
+        self._records = SPLITS * BATCH * batches
         self._number = 0
 
     def to_its_end(self, points: list[str]) -> None:
@@ -129,17 +131,16 @@ class KilledSparkJob:
     def _process(self, point: str | None, *, is_last: bool) -> Ending:
         self._number += 1
         log = str(self._directory / f"process-{self._number}.txt")
-        done = sum(covered_rows(self._newest_checkpoint()).values()) // SPLITS
+        done = self._done()
         strike = None
         if point == IN_A_STAGE:
-            number = min(done + self._draw.randrange(1, 2 * BATCH), BATCH * BATCHES - 1)
-            strike = self._draw.choice(spark_job.STAGES), number
+            strike = self._draw.choice(spark_job.STAGES), self._drawn_record(done)
         elif point is not None:
             owner, call, behind, numbers = self._draw.choice(POINTS[point])
             number = self._draw.choice(numbers)
             if is_last and numbers == (1, 2):
                 # The batch after all data: no later one would commit what it leaves.
-                number = BATCHES - done // BATCH + 1
+                number = self._batches - done // BATCH + 1
             strike = owner, CallStrike(number, call, behind)
         Path(f"{log}.plan").write_text(f"{point}: {strike}\n", encoding="utf-8")
 
@@ -161,6 +162,14 @@ class KilledSparkJob:
         if not ending.killed and ending.exit_code and not is_late:
             raise CampaignFailedError(f"process {self._number}: exit code {ending.exit_code}\n{ending.words}")
         return ending
+
+    def _done(self) -> int:
+        """How many records of each split the newest checkpoint covers."""
+        return sum(covered_rows(self._newest_checkpoint()).values()) // SPLITS
+
+    def _drawn_record(self, done: int) -> int:
+        """One of the next two batches."""
+        return min(done + self._draw.randrange(1, 2 * BATCH), BATCH * self._batches - 1)
 
     def _arguments(self) -> list[str]:
         if (self._storage / DESCRIPTOR).exists():

@@ -6,7 +6,7 @@ counts, so compare only values that do not depend on their order: counts, not su
 
 from __future__ import annotations
 
-from engine import FileSink, Job, SequenceSource
+from engine import FileSink, Job, SequenceSource, Stream
 
 KEYS = 1_000
 
@@ -15,6 +15,11 @@ def job(records: str = "120000") -> Job:
     """Two sources, two counts, two sinks."""
     job = Job("killed", parallelism=2)
     numbers = job.source(SequenceSource(0, int(records), splits=4), name="numbers")
-    pairs = numbers.map(lambda number: (number * 7919 % KEYS, 1), name="pair")
+    return counted(numbers.map(lambda number: number * 7919 % KEYS, name="key"))
+
+
+def counted(keys: Stream) -> Job:
+    """Count the keys of a stream, into files."""
+    pairs = keys.map(lambda key: (key, 1), name="pair")
     counts = pairs.key_by(lambda pair: pair[0]).reduce(lambda a, b: (a[0], a[1] + b[1]), name="count")
     return counts.sink(FileSink("counts", bucket=lambda count: f"remainder={count[0] % 3}"), name="files")
