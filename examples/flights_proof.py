@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -297,11 +298,12 @@ def _consistent(verdicts: Sequence[Any]) -> int:
 def _prove_same_output(undisturbed: Run, killed: Run) -> Proof:
     facts: Proof = {}
     for answer in ANSWERS:
-        comparison = compare_outputs(undisturbed.committed(answer), killed.committed(answer))
+        expected, actual = undisturbed.committed(answer), killed.committed(answer)
+        comparison = compare_outputs(expected, actual)
         counts = comparison.counts
         facts[answer] = {
             "rows": comparison.rows_actual,
-            "partitions": len(killed.committed(answer)),
+            "partitions": len(actual),
             "lost": counts.lost,
             "duplicated": counts.duplicated,
             "unexpected": counts.unexpected,
@@ -321,7 +323,7 @@ def _prove_against_batch(expected: Answers, killed: Run) -> Proof:
     reports: dict[str, OracleReport] = {}
     for answer in ANSWERS:
         actual = read_committed_frame(str(killed.directory / answer), SCHEMAS[answer])
-        reports[answer] = compare_multisets(expected[answer], actual, KEYS[answer], examples_max=3)
+        reports[answer] = compare_multisets(expected[answer], actual, KEYS[answer], examples_max=0)
     equal = all(report.equal for report in reports.values())
     print(f"  (c) committed output {'equals' if equal else 'DIFFERS FROM'} batch DataFrame code:", end="")
     print(",".join(f" {answer} {report.matched:,} of {report.expected_rows:,}" for answer, report in reports.items()))
@@ -387,11 +389,12 @@ def _departures_per_carrier(files: FlightFiles) -> dict[str, int]:
     """The truth, from the files themselves."""
     import csv
 
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     for split in files.splits:
         with Path(split).open(newline="") as file:
-            for row in csv.DictReader(file):
-                totals[row["carrier"]] = totals.get(row["carrier"], 0) + 1
+            rows = csv.reader(file)
+            carrier = next(rows).index("carrier")
+            totals.update(row[carrier] for row in rows)
     return totals
 
 

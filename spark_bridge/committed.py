@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # Rows held in memory at once. Part files may be many and small, so a chunk can span several files.
 _ROWS_PER_CHUNK = 200_000
 
+_DECODER = json.JSONDecoder()
 # A committed row and its place: path, line number, value.
 _PlacedRow = tuple[str, int, dict[str, Any]]
 
@@ -98,7 +99,10 @@ def _object_of(line: bytes, path: str, number: int) -> dict[str, Any]:
     if not line.endswith(b"\n"):
         raise OracleInputError(f"{path}:{number}: no line end: the file is torn or still being written")
     try:
-        value = json.loads(line)
+        text = line.decode().strip()
+        value, end = _DECODER.raw_decode(text)
+        if end < len(text):
+            raise ValueError(f"more follows at character {end}")
     except ValueError as error:
         raise OracleInputError(f"{path}:{number}: not one JSON object: {error}: {line[:80]!r}") from None
     if not isinstance(value, dict):
