@@ -1,0 +1,45 @@
+"""A queue that fails: how the time between checkpoints shows in lost work and in waiting, over 20 seeds each.
+
+Calls come at random, eight per second. Handling one takes 100 ms on average, and a task fails each six hours. ::
+
+    python -m examples.tuning.failing_queue
+"""
+
+from __future__ import annotations
+
+from engine import CountingSink, Job, RunResult
+from engine.report.units import format_ns
+from engine.study import Arrivals, Exponential, Failures, Poisson, StudyTable, sweep
+from examples.tuning.lesson import Lesson, mean
+
+INTERVALS = ["1m", "2m", "5m"]
+
+
+def study(checkpoint_interval: str, seed: int, count: int = 100_000) -> RunResult:
+    """Three and a half hours of calls."""
+    job = Job("queue")
+    calls = job.source(Arrivals(Poisson("8/s"), count=count, value=lambda i: i % 100), name="calls")
+    calls.key_by(lambda v: v).reduce(lambda a, b: a + b, name="sum").sink(CountingSink())
+    return job.run(mode="aligned", checkpoint_interval=checkpoint_interval, seed=seed,
+                   service={"sum": Exponential("100ms")}, failures=Failures(Exponential("6h")))  # fmt: skip
+
+
+def measure(quick: bool, jobs: int) -> StudyTable:
+    """Each interval with the same seeds."""
+    if quick:
+        return sweep(study, checkpoint_interval=INTERVALS, seed=range(2), count=1_000, jobs=jobs)
+    return sweep(study, checkpoint_interval=INTERVALS, seed=range(20), jobs=jobs)
+
+
+def conclude(table: StudyTable) -> str:
+    """Of the runs with a failure."""
+    return ""
+
+
+LESSON = Lesson(
+    measure, ("makespan_ns", "lost_ns", "latency_p99_ns"), conclude,
+    {"measure": ["makespan", "lost", "latency_p99"], "x": "checkpoint_interval"},
+)  # fmt: skip
+
+if __name__ == "__main__":
+    LESSON.main()
