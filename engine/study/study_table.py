@@ -18,6 +18,8 @@ _SCALES = {
     "_bytes": ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes")),
 }
 _UNITS = ("", *_SCALES)
+_LEGEND_INSIDE = 6
+"""The most entries of a legend within a plot."""
 
 
 class StudyTable:
@@ -163,7 +165,11 @@ class StudyTable:
         figure, panels = _figure(self.name, len(measures))
         for axes, one in zip(panels, measures, strict=True):
             self._draw(axes, one, x, lines, log=log, bars=bars, marks=marks or {})
-        if names or marks:
+        if len(lines) + len(marks or ()) > _LEGEND_INSIDE:
+            # Inside it would cover the lines.
+            figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
+            figure.set_figwidth(figure.get_figwidth() + 2.5)
+        elif names or marks:
             panels[0].legend()
         if to is not None:
             _save(figure, os.fspath(to))
@@ -182,6 +188,8 @@ class StudyTable:
     ) -> None:
         """One measure. ``lines``: the rows of each line by its label."""
         found = [row[measure] for row in self._rows if isinstance(row.get(measure), (int, float))]
+        # An axis without a number above 0 cannot be logarithmic.
+        is_log = log and max(found, default=0) > 0
         factor, unit = _scale(measure, found)
         labels = list(dict.fromkeys(row[x] for row in self._rows))
         are_numbers = not bars and _are_numbers(labels)
@@ -192,6 +200,9 @@ class StudyTable:
         for number, (name, rows) in enumerate(lines.items()):
             points = StudyTable(self.name, self.arguments, rows)._groups((x,))
             means = {places[key]: mean for (key,), group in points.items() if (mean := _mean(group, measure))}
+            if is_log:
+                # A line to 0 would go down for ever.
+                means = {place: mean for place, mean in means.items() if mean.mean > 0}
             if bars:
                 _add_bars(axes, name, means, factor, number, len(lines))
             else:
@@ -201,8 +212,7 @@ class StudyTable:
         axes.set_xlabel(_axis(x, x_unit))
         axes.set_ylabel(_axis(measure, unit))
         if log:
-            # An axis without a number above 0 cannot be logarithmic.
-            axes.set(yscale="log" if max(found, default=0) > 0 else "linear", xscale="log" if are_numbers else "linear")
+            axes.set(yscale="log" if is_log else "linear", xscale="log" if are_numbers else "linear")
         else:
             axes.set_ylim(bottom=0)
         if log or not are_numbers:

@@ -8,6 +8,7 @@ control messages are counted. In a second run a task dies, 0.2 of the run after 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from engine import CountingSink, Job, RunResult
@@ -57,24 +58,22 @@ def measure(quick: bool, jobs: int) -> StudyTable:
 
 
 def conclude(table: StudyTable) -> str:
-    """Messages of one task and of three; what is sent again, and how long the last record of it waits."""
-    shortest, longest = PROTOCOLS[1:]
-    few, many = (mean(table, "messages", protocol=shortest, tasks=tasks) for tasks in TASKS)
-    barriers = mean(table, "messages", protocol=BARRIERS, tasks=TASKS[0])
-    again = {protocol: mean(table, "sent_again", protocol=protocol, tasks=TASKS[0]) for protocol in PROTOCOLS}
-    waits = {protocol: format_ns(mean(table, "longest_ns", protocol=protocol, tasks=TASKS[0])) for protocol in PROTOCOLS}
+    """Messages of one task and of more; what is sent again after a failure, and the longest wait."""
+    few, many = (partial(mean, table, tasks=tasks) for tasks in TASKS)
+    short, long = PROTOCOLS[1:]
+    waits = [format_ns(few("longest_ns", protocol=protocol)) for protocol in PROTOCOLS]
     return (
-        f"Acking takes {few:.0f} control messages per record with one task and {many:.0f} with {TASKS[1]}: one at the"
-        f" beginning, one per task, one at the end. Barriers take {barriers:.2f}, and fewer the longer the interval.\n"
-        f"After a failure acking sends {again[shortest]:.0f} records again, those under way; barriers"
-        f" {again[BARRIERS]:.0f}, all since the last checkpoint. But a record that acking has lost waits for its timeout:"
-        f" {waits[shortest]} with {shortest.split()[1]}, {waits[longest]} with {longest.split()[1]}. With barriers the"
-        f" longest wait is {waits[BARRIERS]}."
+        f"Acking sends {few('messages', protocol=short):.0f} control messages per record with one task and"
+        f" {many('messages', protocol=short):.0f} with {TASKS[1]}: one at the beginning, one per task, one at the end."
+        f" Barriers send {few('messages', protocol=BARRIERS):.2f}, and fewer at a longer interval.\n"
+        f"After a failure acking sends {few('sent_again', protocol=short):.0f} records again, those under way;"
+        f" barriers {few('sent_again', protocol=BARRIERS):.0f}, all since the last checkpoint. But acking waits for the"
+        f" timeout first: a record takes up to {waits[1]} ({short}) and {waits[2]} ({long}), with barriers {waits[0]}."
     )
 
 
 LESSON = Lesson(
-    measure, ("messages", "sent_again", "longest_ns"), conclude,
+    "Record acking", measure, ("messages", "sent_again", "longest_ns"), conclude,
     {"measure": ["messages", "sent_again", "longest"], "x": "protocol", "by": "tasks", "bars": True},
 )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Recovery and lost work against the interval between checkpoints, 100 seeds each.
 
-Calls come at random, ten per second, and a server could handle twenty. It dies once, at a random time between two
+Calls come at random, five per second, and a server could handle ten. It dies once, at a random time between two
 checkpoints, and is missed after five seconds. *Lost* is the work between the trigger of the restored checkpoint and the
 failure, *recovery* the time from the failure until no call waits any more. ::
 
@@ -8,8 +8,6 @@ failure, *recovery* the time from the failure until no call waits any more. ::
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from engine import Job
 from engine.report.units import format_ns
@@ -21,13 +19,13 @@ DOWN_S, LOAD = 5.01, 0.5
 """Until the server runs again; part of the capacity that the calls need."""
 
 
-def study(interval: str, seed: int, failure_s: int = 400) -> dict[str, Any]:
+def study(interval: str, seed: int, failure_s: int = 400) -> dict[str, float]:
     job, seen = Job("calls"), list[tuple[int, int]]()
-    calls = job.source(Arrivals(Poisson("10/s"), count=15 * failure_s), name="calls")
+    calls = job.source(Arrivals(Poisson("5/s"), count=8 * failure_s), name="calls")
     served = calls.map(lambda n: n, name="server", chain=False)
     served.process(lambda n, ctx: [(ctx.processing_time_ms(), ctx.timestamp_ms)]).collect(seen)
     result = job.run(checkpoint_interval=interval, random_first_delay=True, kills=[f"server@{failure_s}s"], seed=seed,
-                     latency=False, service={"server": Constant("50ms")},
+                     latency=False, service={"server": Constant("100ms")},
                      cost={"source_record": "0s", "detection": "5s"})  # fmt: skip
     failed_ms, recovery = result.execution.started_ns // 10**6 + failure_s * 1_000, next(iter(result.recoveries))
     caught_up_ms = next(now for now, due in seen if now > failed_ms and now - due < 500)
@@ -52,16 +50,15 @@ def conclude(table: StudyTable) -> str:
     """The means beside the law."""
     lines = []
     for interval in dict.fromkeys(row["interval"] for row in table):
+        lost, recovery = (format_ns(mean(table, measure, interval=interval)) for measure in LESSON.shown)
         lost_s, recovery_s = law_s(float(interval.removesuffix("s")))
-        lines.append(
-            f"{interval}: lost {format_ns(mean(table, 'lost_ns', interval=interval))}, by the law {lost_s:.1f}s;"
-            f" recovery {format_ns(mean(table, 'recovery_ns', interval=interval))}, by the law {recovery_s:.1f}s"
-        )
+        lines.append(f"{interval}: lost {lost}, law {lost_s:.1f}s; recovery {recovery}, law {recovery_s:.1f}s")
     return "\n".join(lines)
 
 
 LESSON = Lesson(
-    measure, ("lost_ns", "recovery_ns"), conclude, {"measure": ["lost", "recovery"], "x": "interval"}
+    "Interval and recovery", measure, ("lost_ns", "recovery_ns"), conclude,
+    {"measure": ["lost", "recovery"], "x": "interval"},
 )  # fmt: skip
 
 if __name__ == "__main__":

@@ -7,16 +7,22 @@ from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
+from textwrap import fill
 from typing import Any
 
+from engine.elements.errors import WeirError
 from engine.report import ResultTable
 from engine.study import StudyTable, row_text
+
+_WIDTH = 100
+"""Of the sentences, in columns."""
 
 
 @dataclass(frozen=True)
 class Lesson:
     """A question about settings, and what runs answer.
 
+    ``title``     of the plot;
     ``measure``   makes the runs: ``quick`` = few and short ones; ``jobs`` of them at the same time;
     ``shown``     the measures in the table;
     ``conclude``  says what follows from them, with the numbers;
@@ -24,6 +30,7 @@ class Lesson:
     ``beside``    an argument whose values stand side by side, in a table for each measure.
     """
 
+    title: str
     measure: Callable[[bool, int], StudyTable]
     shown: Sequence[str]
     conclude: Callable[[StudyTable], str]
@@ -37,12 +44,21 @@ class Lesson:
         parser.add_argument("--jobs", type=int, default=2, help="runs at the same time (default: %(default)s)")
         parser.add_argument("--plot", metavar="FILE", type=_picture, help="draw to this file, .svg or .png")
         options = parser.parse_args(arguments)
-        table = self.measure(options.quick, options.jobs)
+        try:
+            self._answer(options.quick, options.jobs, options.plot)
+        except WeirError as error:
+            sys.exit(f"error: {error}")
+
+    def _answer(self, quick: bool, jobs: int, plot: str | None) -> None:
+        table = self.measure(quick, jobs)
+        table.name = self.title
         if table.failed:
-            sys.exit(f"a run failed: {row_text(table.failed[0], table.arguments)}")
-        print("\n\n".join(map(str, self.tables(table))), end=f"\n\n{self.conclude(table)}\n")
-        if options.plot:
-            table.plot(**self.plot, to=options.plot)
+            raise WeirError(f"a run failed: {row_text(table.failed[0], table.arguments)}")
+        print("\n\n".join(map(str, self.tables(table))), end="\n\n")
+        for line in self.conclude(table).splitlines():
+            print(fill(line, _WIDTH))
+        if plot is not None:
+            table.plot(**self.plot, to=plot)
 
     def tables(self, table: StudyTable) -> list[Any]:
         """What is printed: one table, or one for each measure if runs differ by seed or stand side by side."""

@@ -8,20 +8,21 @@ from their disk at 2 GB/s. Each half a minute a task dies, or a host with its di
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from engine import CountingSink, Job
-from engine.report.units import format_bytes, format_ns
+from engine.report.units import format_ns
 from engine.study import Arrivals, Failures, Periodic, StudyTable, Uniform, sweep
 from examples.tuning.lesson import Lesson, mean
 
-HOSTS, SESSIONS, SESSION_BYTES, STATE_BYTES = 8, 2_000, 500, 8 * 10**9
+HOSTS, SESSIONS, SESSION_BYTES, STATE_BYTES = 8, 1_000, 1_000, 8 * 10**9
 
 
 def study(fails: str, local_recovery: bool, seconds: int, seed: int) -> dict[str, Any]:
     """The mean of a run's recoveries. A seed has the same failures with and without copies."""
     job = Job("sessions", parallelism=HOSTS)
-    clicks = job.source(Arrivals(Periodic("100/s"), count=100 * seconds, splits=1), name="clicks", parallelism=1)
+    clicks = job.source(Arrivals(Periodic("50/s"), count=50 * seconds), name="clicks", parallelism=1)
     sessions = clicks.key_by(lambda n: n % SESSIONS, value=lambda n: "x" * SESSION_BYTES)
     sessions.reduce(lambda a, b: b, name="session").sink(CountingSink(), name="end")
     result = job.run(
@@ -42,7 +43,7 @@ def study(fails: str, local_recovery: bool, seconds: int, seed: int) -> dict[str
 
 def measure(quick: bool, jobs: int) -> StudyTable:
     """Both kinds of failures, with and without copies."""
-    seconds, seeds = (40, 2) if quick else (200, 10)
+    seconds, seeds = (36, 1) if quick else (200, 10)
     return sweep(
         study, fails=["task", "host"], local_recovery=[False, True], seconds=seconds, seed=range(seeds), jobs=jobs
     )
@@ -52,18 +53,17 @@ def conclude(table: StudyTable) -> str:
     """How much shorter a recovery is, and what is still fetched."""
     lines = []
     for fails in ("task", "host"):
-        remote, local = (mean(table, "recovery_ns", fails=fails, local_recovery=copies) for copies in (False, True))
-        fetched = mean(table, "fetched_bytes", fails=fails, local_recovery=True)
-        part = fetched / mean(table, "fetched_bytes", fails=fails, local_recovery=False)
+        remote, local = (partial(mean, table, fails=fails, local_recovery=copies) for copies in (False, True))
         lines.append(
-            f"When a {fails} fails, copies make a recovery {remote / local:.1f} times shorter, {format_ns(local)} instead of"
-            f" {format_ns(remote)}, and fetch {format_bytes(fetched)} from storage, {part:.0%} of the state."
+            f"A {fails} fails: copies make a recovery {remote('recovery_ns') / local('recovery_ns'):.1f} times shorter:"
+            f" {format_ns(local('recovery_ns'))} instead of {format_ns(remote('recovery_ns'))}. Tasks fetch"
+            f" {local('fetched_bytes') / remote('fetched_bytes'):.0%} of the state from storage."
         )
     return "\n".join(lines)
 
 
 LESSON = Lesson(
-    measure, ("recovery_ns", "fetched_bytes"), conclude,
+    "Local recovery", measure, ("recovery_ns", "fetched_bytes"), conclude,
     {"measure": ["recovery", "fetched"], "x": "fails", "by": "local_recovery", "bars": True},
 )  # fmt: skip
 

@@ -14,13 +14,13 @@ from engine import CountingSink, Job
 from engine.report import ResultTable
 from engine.report.units import format_bytes, format_ns
 from engine.study import Arrivals, Periodic, StudyTable
-from examples.tuning.lesson import Lesson, mean
+from examples.tuning.lesson import Lesson
 
 RATE = 200
 STATES: dict[str, dict[str, Any]] = {
     "full": {"state_backend": "heap"},
     "incremental": {"state_backend": "lsm", "snapshot": "incremental"},
-    "changelog": {"state_backend": "changelog:lsm", "snapshot": "incremental", "materialization_interval": "6s"},
+    "changelog": {"state_backend": "changelog:lsm", "snapshot": "incremental", "materialization_interval": "4s"},
 }
 
 
@@ -33,7 +33,8 @@ def accounts(seconds: int, **settings: Any) -> ResultTable:
     return job.run(
         checkpoint_interval="1s", inline_state_bytes=0, latency=False, **settings,
         cost={
-            "source_record": "0s", "virtual_state": 1_000, "storage_latency": "10ms", "storage_bytes_per_s": 200_000_000,
+            "source_record": "0s", "virtual_state": 1_000, "storage_latency": "10ms",
+            "storage_bytes_per_s": 200_000_000,
         },
     ).checkpoints  # fmt: skip
 
@@ -54,21 +55,24 @@ def measure(quick: bool, jobs: int) -> StudyTable:
 
 
 def conclude(table: StudyTable) -> str:
-    """How each kind of state goes on, and what all its checkpoints have written."""
+    """How long checkpoints take, the largest one, and what all of them write."""
     lines = []
     for state in STATES:
         rows = [row for row in table if row["state"] == state]
-        durations = [row["duration_ns"] for row in rows]
+        durations = sorted(row["duration_ns"] for row in rows)
+        largest = max(rows, key=lambda row: row["written_bytes"])
+        total_bytes = sum(row["written_bytes"] for row in rows)
         lines.append(
-            f"{state}: {format_ns(durations[0])} at first, half of all up to {format_ns(median(durations))}, the longest"
-            f" {format_ns(max(durations))}; written in all {format_bytes(sum(row['written_bytes'] for row in rows))}; the last one"
-            f" restores {format_bytes(rows[-1]['restore_bytes'])}"
+            f"{state}: {format_ns(durations[0])} to {format_ns(durations[-1])}, half of them up to"
+            f" {format_ns(median(durations))}. The largest writes {format_bytes(largest['written_bytes'])} and takes"
+            f" {format_ns(largest['duration_ns'])}. All write {format_bytes(total_bytes)}."
+            f" A restore from the last one reads {format_bytes(rows[-1]['restore_bytes'])}."
         )
     return "\n".join(lines)
 
 
 LESSON = Lesson(
-    measure, ("duration_ns", "written_bytes", "restore_bytes"), conclude,
+    "Full, incremental, changelog", measure, ("duration_ns", "written_bytes", "restore_bytes"), conclude,
     {"measure": ["duration", "written"], "x": "checkpoint", "by": "state"}, beside="state",
 )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """State per task: how parallelism makes checkpoints shorter, and where that ends.
 
-The state of the job has about 64 GB at every parallelism. A task writes 200 MB/s. In half of the runs all tasks together
-write no more than 1 GB/s. ::
+The state of the job has about 64 GB at every parallelism, and a task writes 200 MB/s. In half of the runs all tasks
+together write no more than 1 GB/s. ::
 
     python -m examples.tuning.state_per_task
 """
@@ -17,7 +17,7 @@ from examples.tuning.lesson import Lesson, mean
 
 PROFILE_BYTES, STATE_BYTES = 100, 64 * 10**9
 TASK, SHARED = 200_000_000, 1_000_000_000
-OWN, TOGETHER = "200 MB/s each", "and 1 GB/s together"
+OWN, TOGETHER = "200 MB/s each", "together 1 GB/s"
 PARALLELISMS = [1, 2, 4, 8, 16, 32]
 
 
@@ -54,15 +54,15 @@ def conclude(table: StudyTable) -> str:
     together = [mean(table, "duration_ns", storage=TOGETHER, parallelism=tasks) for tasks in PARALLELISMS]
     enough = next(tasks for tasks, ns in zip(PARALLELISMS, together, strict=True) if ns < 1.05 * together[-1])
     return (
-        f"{most} tasks make a checkpoint {one / many:.1f} times shorter, from {format_ns(one)} to {format_ns(many)}. The"
-        f" largest task decides: it has {uneven:.2f} times the mean, as keys are spread by hash.\nWith a limit for all"
-        f" tasks together, {enough} are as good as {most}: {format_ns(together[-1])}. From"
-        f" {SHARED // TASK} tasks on only fewer bytes help."
+        f"{most} tasks make a checkpoint {one / many:.1f} times shorter: {format_ns(many)} instead of {format_ns(one)}."
+        f" The largest task decides, and it has {uneven:.2f} times the mean: keys are spread by hash.\n"
+        f"With a common limit {enough} tasks are as good as {most}: {format_ns(together[-1])}. {SHARED // TASK} tasks"
+        " reach the limit; beyond that only fewer bytes help."
     )
 
 
 LESSON = Lesson(
-    measure, ("duration_ns", "greatest_task_bytes", "to_mean"), conclude,
+    "State per task", measure, ("duration_ns", "greatest_task_bytes", "to_mean"), conclude,
     {"measure": "duration", "x": "parallelism", "by": "storage", "log": True},
 )  # fmt: skip
 

@@ -15,14 +15,15 @@ from engine.report import RunResult
 from engine.study import Arrivals, Periodic, StudyTable, sweep
 from examples.tuning.lesson import Lesson
 
-CAUSES = ("none", "slow alignment", "slow storage", "a big state in one subtask", "skew")
+NONE, ALIGNMENT, STORAGE, STATE, SKEW = CAUSES = ("none", "alignment", "storage", "state", "skew")
+"""Slow alignment, slow storage, a big state in one subtask, one subtask with many records."""
 TASKS, USERS, TIMEOUT_S = 4, 97, 1
 COLUMNS = ("start_delay_ns", "alignment_ns", "async_ns")
 
 
 def clicks(cause: str, **settings: Any) -> RunResult:
     """Five seconds of clicks, with a checkpoint after four."""
-    job, is_big, is_skewed = Job("clicks", parallelism=TASKS), cause == CAUSES[3], cause == CAUSES[4]
+    job, is_big, is_skewed = Job("clicks", parallelism=TASKS), cause == STATE, cause == SKEW
     source = job.source(Arrivals(Periodic("200/s"), count=1_000, splits=TASKS), name="clicks")
     parsed = source.rebalance().map(lambda n: n, name="parse", chain=False)
     latest = parsed.key_by(
@@ -34,8 +35,8 @@ def clicks(cause: str, **settings: Any) -> RunResult:
         checkpoint_interval="4s", inline_state_bytes=0, channel_capacity=40, latency=False, **settings,
         cost={
             "source_record": "0s", "record": "12ms", "storage_latency": "50ms", "virtual_state": 1_000,
-            "storage_bytes_per_s": 150_000 if cause == "slow storage" else 1_000_000,
-            "stragglers": {"parse[1]": 4} if cause == "slow alignment" else {},
+            "storage_bytes_per_s": 150_000 if cause == STORAGE else 1_000_000,
+            "stragglers": {"parse[1]": 4} if cause == ALIGNMENT else {},
         },
     )  # fmt: skip
 
@@ -57,10 +58,10 @@ def study(cause: str) -> dict[str, Any]:
 def told(where: str, slow: int, is_in_time: bool) -> str:
     """The cause, by the longest time and by the number of tasks in which it is long."""
     if is_in_time:
-        return CAUSES[0]
+        return NONE
     if where == "async_ns":
-        return CAUSES[2] if slow > 1 else CAUSES[3]
-    return CAUSES[1] if slow > 1 else CAUSES[4]
+        return STORAGE if slow > 1 else STATE
+    return ALIGNMENT if slow > 1 else SKEW
 
 
 def measure(quick: bool, jobs: int) -> StudyTable:
@@ -72,15 +73,15 @@ def conclude(table: StudyTable) -> str:
     """Whether the table tells the causes."""
     right = sum(row["cause"] == row["told"] for row in table)
     return (
-        f"Two questions tell {right} of {len(table)} causes: which time of the tasks 'latest' is the longest, and is it"
-        " long in one of them or in several?\nAlignment in several: another task is slow, and they wait for its"
-        " barrier. Start delay in one: it has too many records in front. Asynchronous part in several: storage; in"
-        " one: its state."
+        f"The table tells {right} of {len(table)} cases by two questions about the tasks 'latest': which time is the"
+        " longest, and is it long in one task or in several?\n"
+        "Alignment, in several: they wait for the barrier of another task, which is slow. Start delay, in one: too many"
+        " records wait in front of it. Asynchronous part, in several: storage is slow; in one: its state is big."
     )
 
 
 LESSON = Lesson(
-    measure, ("duration_ns", *COLUMNS, "slow_tasks", "in_time", "told"), conclude,
+    "Timeouts", measure, ("duration_ns", *COLUMNS, "slow_tasks", "in_time"), conclude,
     {"measure": COLUMNS, "x": "cause", "bars": True},
 )  # fmt: skip
 

@@ -8,27 +8,27 @@ channels. Sources send one in 100 us, and storage takes 100 ms to begin a file. 
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from engine import CountingSink, Job, SequenceSource
-from engine.report.units import format_bytes, format_ns
+from engine.report.units import format_bytes
 from engine.study import StudyTable, sweep
 from examples.tuning.lesson import Lesson, mean
 
 MODES = ["aligned", "aligned-timeout", "unaligned"]
 SLOWDOWNS = [1, 3, 10, 30, 100]
+BUFFER = 32 << 10
 
 
-def study(mode: str, slowdown: int, parallelism: int) -> dict[str, Any]:
+def study(mode: str, slowdown: int, parallelism: int) -> dict[str, float]:
     job = Job("slow sinks", parallelism=parallelism)
     source = SequenceSource(0, 300 * parallelism, splits=parallelism)
     job.source(source, name="numbers").rebalance().sink(CountingSink(), name="sink")
-    checkpoints = job.run(
-        mode=mode, checkpoint_interval=f"{200 * parallelism}rec", batch_size=parallelism, channel_capacity=2, floating_credit=8,
-        inline_state_bytes=0, cost={"source_record": "100us", "record": "100us", "record_bytes": 32 << 10,
-                                    "stragglers": {"sink": slowdown}, "storage_latency": "100ms"},
-    ).checkpoints  # fmt: skip
-    return {"duration_ns": checkpoints["end_to_end_ns"][0], "in_flight_bytes": checkpoints["persisted_bytes"][0]}
+    rows = job.run(mode=mode, checkpoint_interval=f"{200 * parallelism}rec", batch_size=parallelism,
+                   channel_capacity=2, floating_credit=8, inline_state_bytes=0,
+                   cost={"source_record": "100us", "record": "100us", "stragglers": {"sink": slowdown},
+                         "record_bytes": 32 << 10, "storage_latency": "100ms"}).checkpoints  # fmt: skip
+    return {"duration_ns": rows["end_to_end_ns"][0], "in_flight_bytes": rows["persisted_bytes"][0]}
 
 
 def measure(quick: bool, jobs: int) -> StudyTable:
@@ -39,25 +39,23 @@ def measure(quick: bool, jobs: int) -> StudyTable:
 
 def conclude(table: StudyTable) -> str:
     """Between the corners of the grid."""
-    slow, few, most = max(row["slowdown"] for row in table), *(
-        chosen(row["parallelism"] for row in table) for chosen in (min, max)
-    )
+    slowest = max(row["slowdown"] for row in table)
+    few, many = (choose(row["parallelism"] for row in table) for choose in (min, max))
     lines = []
     for mode in MODES:
-        ns = {(s, p): mean(table, "duration_ns", mode=mode, slowdown=s, parallelism=p) for s in (1, slow) for p in (few, most)}
-        stored = {p: mean(table, "in_flight_bytes", mode=mode, slowdown=slow, parallelism=p) for p in (few, most)}
+        ends = [partial(mean, table, mode=mode, parallelism=tasks) for tasks in (few, many)]
+        longer = [one("duration_ns", slowdown=slowest) / one("duration_ns", slowdown=1) for one in ends]
+        stored = [format_bytes(one("in_flight_bytes", slowdown=slowest)) for one in ends]
         lines.append(
-            f"{mode}: with sinks {slow} times slower a checkpoint takes {ns[slow, few] / ns[1, few]:.1f} times as long at parallelism"
-            f" {few}, {ns[slow, most] / ns[1, most]:.1f} times at {most} ({format_ns(ns[slow, most])}), and stores {format_bytes(stored[few])} and"
-            f" {format_bytes(stored[most])} of records in flight"
+            f"{mode}: sinks that are {slowest} times slower make it {longer[0]:.2f} times longer at parallelism {few},"
+            f" {longer[1]:.2f} times at {many}. It stores {stored[0]} and {stored[1]} of records in flight."
         )
-    bound = most * (2 * most + 8) * (32 << 10)
-    lines.append(f"Full buffers hold p (2 p + 8) records of 32 KiB: {format_bytes(bound)} at parallelism {most}.")
-    return "\n".join(lines)
+    full = format_bytes(many * (2 * many + 8) * BUFFER)
+    return "\n".join([*lines, f"Full buffers hold p (2 p + 8) x 32 KiB: {full} at parallelism {many}."])
 
 
 LESSON = Lesson(
-    measure, ("duration_ns", "in_flight_bytes"), conclude,
+    "Slow sinks and parallelism", measure, ("duration_ns", "in_flight_bytes"), conclude,
     {"measure": ["duration", "in_flight"], "x": "slowdown", "by": ["mode", "parallelism"], "log": True}, beside="mode",
 )  # fmt: skip
 

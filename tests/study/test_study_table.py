@@ -178,6 +178,30 @@ def test_axes_are_logarithmic_where_they_can_be() -> None:
     assert scales([1, 30, 100], 0) == ("log", "linear")
 
 
+def test_lines_of_logarithmic_axes_leave_zeros_out() -> None:
+    """A point at 0 has no place there; on linear axes it has one, also if all are 0."""
+    pytest.importorskip("matplotlib")
+
+    def drawn(values: list[int], log: bool) -> list[int]:
+        rows = [{"x": number, "status": "ok", "value": value} for number, value in enumerate(values, 1)]
+        (axes,) = StudyTable("zeros", ("x",), rows).plot("value", x="x", log=log).axes
+        return list(axes.lines[0].get_ydata())
+
+    assert (drawn([0, 5, 9], True), drawn([0, 5, 9], False), drawn([0, 0], True)) == ([5, 9], [0, 5, 9], [0, 0])
+
+
+def test_a_long_legend_stands_beside_the_plot() -> None:
+    """Six entries are within it; more would cover the lines."""
+    pytest.importorskip("matplotlib")
+
+    def legends(lines: int) -> tuple[int, int]:
+        rows = [{"x": 1, "by": by, "status": "ok", "value": by} for by in range(lines)]
+        figure = StudyTable("legend", ("x", "by"), rows).plot("value", x="x", by="by")
+        return len(figure.axes[0].get_legend().get_texts()) if not figure.legends else 0, len(figure.legends)
+
+    assert (legends(6), legends(7)) == ((6, 0), (0, 1))
+
+
 def test_a_text_has_one_place_for_all_lines() -> None:
     """Also for a line that has no result there."""
     pytest.importorskip("matplotlib")
