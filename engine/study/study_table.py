@@ -18,7 +18,7 @@ _SCALES = {
     "_bytes": ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes")),
 }
 _UNITS = ("", *_SCALES)
-_LEGEND_INSIDE = 6
+_LEGEND_INSIDE = 4
 """The most entries of a legend within a plot."""
 
 
