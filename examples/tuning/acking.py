@@ -1,7 +1,7 @@
 """Record acking: what its messages cost while nothing fails, and what a failure costs then, against barriers.
 
 Calls come at 100 per second and go through one task, or through three in a row, each 50 ms away. Without failures the
-control messages are counted. In a second run a task dies, 0.2 of the run after the last checkpoint. ::
+control messages are counted. In a second run a task dies, a fifth of the run after its last checkpoint. ::
 
     python -m examples.tuning.acking
 """
