@@ -51,8 +51,8 @@ def conclude(table: StudyTable) -> str:
     lines = []
     for interval in dict.fromkeys(row["interval"] for row in table):
         lost, recovery = (format_ns(mean(table, measure, interval=interval)) for measure in LESSON.shown)
-        lost_s, recovery_s = law_s(float(interval.removesuffix("s")))
-        lines.append(f"{interval}: lost {lost}, law {lost_s:.1f}s; recovery {recovery}, law {recovery_s:.1f}s")
+        laws = [format_ns(seconds * 1e9) for seconds in law_s(float(interval.removesuffix("s")))]
+        lines.append(f"{interval}: lost {lost}, law {laws[0]}; recovery {recovery}, law {laws[1]}")
     return "\n".join(lines)
 
 
