@@ -34,16 +34,13 @@ def measure(quick: bool, jobs: int) -> StudyTable:
 def conclude(table: StudyTable) -> str:
     """Lost work of the runs with a failure, by interval; the makespan of all."""
     failed = StudyTable(table.name, table.arguments, [row for row in table if row["attempts"] > 1])
-    lost = [
-        f"{format_ns(mean(failed, 'lost_ns', checkpoint_interval=interval))} at {interval}"
-        for interval in dict.fromkeys(row["checkpoint_interval"] for row in failed)
-    ]
-    makespans = [row["makespan_ns"] for row in table]
+    intervals = dict.fromkeys(row["checkpoint_interval"] for row in failed)
+    lost = [f"{format_ns(mean(failed, 'lost_ns', checkpoint_interval=one))} at {one}" for one in intervals]
+    makespans = [format_ns(mean(table, "makespan_ns", checkpoint_interval=one)) for one in intervals]
     return (
         f"A task failed in {len(failed)} of {len(table)} runs. The work that these lost grows with the interval:"
         f" {', '.join(lost)}.\n"
-        f"The makespan does not show it, {format_ns(min(makespans))} to {format_ns(max(makespans))}: calls come at"
-        " times of their own, and the job catches up."
+        f"The makespan is {', '.join(makespans)} on average: calls come at times of their own, and the job catches up."
     )
 
 
