@@ -12,7 +12,7 @@ Rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from engine.explore.run import CaseView
@@ -29,7 +29,7 @@ from engine.observe.trace_events import (
 )
 from engine.runtime.channels import Channel
 from engine.runtime.tasks import Task
-from engine.view.readings import Reading, cells_of, channels_of, pressure_of, queue_of, state_of
+from engine.view.readings import KeyedTexts, Reading, cells_of, channels_of, pressure_of, queue_of, state_of
 
 Changes = dict[Reading, tuple[str | None, str | None]]
 """By cell: its text before and after, ``None`` = there is no such cell."""
@@ -44,6 +44,7 @@ class ChangingCells:
     def __init__(self) -> None:
         self._texts: dict[tuple[str, Any], dict[Reading, str]] = {}
         """By what was read: pressure and inside of a task, by its name; the queue of a channel, by its number."""
+        self._keyed: dict[str, KeyedTexts] = {}
         self._pressed: dict[str, None] = {}
         self._worked: dict[str, None] = {}
         self._touched: dict[int, None] = {}
@@ -86,11 +87,13 @@ class ChangingCells:
         found: Changes = {}
         tasks = [(name, self._newest(name)) for name in {**self._pressed, **self._worked}]
         for name, task in tasks:
-            self._compare((_PRESSURE, name), _cells(task, pressure_of), found)
+            self._compare((_PRESSURE, name), {} if task is None else pressure_of(task), found)
             if name in self._worked:
-                self._compare((_INSIDE, name), _cells(task, cells_of) | _cells(task, state_of), found)
+                inside = {} if task is None else cells_of(task) | state_of(task, self._keyed)
+                self._compare((_INSIDE, name), inside, found)
         for index in self._touched:
-            self._compare((_QUEUE, index), _cells(self._channels.get(index), queue_of), found)
+            channel = self._channels.get(index)
+            self._compare((_QUEUE, index), {} if channel is None else queue_of(channel), found)
         self._pressed, self._worked, self._touched = {}, {}, {}
         return found
 
@@ -142,7 +145,3 @@ class ChangingCells:
             for cell in {**before, **now}:
                 if before.get(cell) != now.get(cell):
                     found[cell] = before.get(cell), now.get(cell)
-
-
-def _cells(one: Any, read: Callable[[Any], Iterable[tuple[Reading, str]]]) -> dict[Reading, str]:
-    return {} if one is None else dict(read(one))

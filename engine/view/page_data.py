@@ -6,8 +6,10 @@ kernel and has some of them. Every number of a row, lane, cell or channel is an 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from engine.explore.story import CHANCE, MANAGER, PROCESS, USER, OutputChanged, RecordsRead, Saying, sayings
@@ -253,11 +255,14 @@ class _Run:
         """``[row sent, row taken or -1, lane, lane, label, is barrier, fate, checkpoint or 0]``."""
         cuts: dict[tuple[int, int], list[_Cut]] = {}
         for cut in self._cuts.values():
-            cuts.setdefault(cut.attempt, []).append(cut)
+            if cut.at and cut.state != "aborted":
+                cuts.setdefault(cut.attempt, []).append(cut)
+        along = {attempt: _CutsAlong(some) for attempt, some in cuts.items()}
         arrows: list[list[Any]] = []
         for one in self._elements.values():
             for row, entry in one.taken or [(-1, -1)]:
-                fate, checkpoint = self._fate(one, entry, cuts.get(one.attempt, ()))
+                near = along[one.attempt].near(one.entry, entry) if one.attempt in along else ()
+                fate, checkpoint = self._fate(one, entry, near)
                 arrows.append(
                     [one.row, row, one.sender, one.receiver, one.label, int(one.is_barrier), fate, checkpoint]
                 )
@@ -268,7 +273,7 @@ class _Run:
         if not one.is_barrier:
             for cut in cuts:
                 sent_cut, taken_cut = cut.at.get(one.sender), cut.at.get(one.receiver)
-                if sent_cut is None or taken_cut is None or cut.state == "aborted":
+                if sent_cut is None or taken_cut is None:
                     continue
                 if one.entry > sent_cut[1] and 0 <= taken < taken_cut[1]:
                     return ORPHAN, cut.checkpoint_id
@@ -292,6 +297,22 @@ class _Run:
             "inTransit": cut.in_transit,
             "captured": captured,
         }
+
+
+class _CutsAlong:
+    """The cuts of one attempt, so that those that an element may cross are found without a look at all."""
+
+    def __init__(self, cuts: Sequence[_Cut]) -> None:
+        self._cuts = cuts
+        reach = [[entry for _, entry in cut.at.values()] for cut in cuts]
+        self._last_so_far = list(accumulate((max(entries) for entries in reach), max))
+        self._first_from_here = list(accumulate((min(entries) for entries in reversed(reach)), min))[::-1]
+
+    def near(self, sent: int, taken: int) -> Sequence[_Cut]:
+        """Those that do not end before the entry ``sent`` nor begin after ``taken``, if that is one; in order."""
+        first = bisect_left(self._last_so_far, sent)
+        end = len(self._cuts) if taken < 0 else bisect_right(self._first_from_here, taken)
+        return self._cuts[first:end]
 
 
 class _Seen:

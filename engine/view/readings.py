@@ -8,6 +8,7 @@ Reading changes nothing: a watched run is the same run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from engine.elements.batch import Batch
@@ -15,8 +16,10 @@ from engine.elements.events import CheckpointBarrier, Watermark
 from engine.runtime.tasks import Task
 from engine.view.shown import shown
 from operators.basic import SinkOperator
-from operators.sources import SavedSplit, SourceOperator
+from operators.sources import SourceOperator
 from operators.transactions import TwoPhaseCommitSinkOperator
+from state_backends.api import KeyedStateBackend
+from state_backends.snapshots import EncodedBlock, StateId
 
 STATE, POSITION, TRANSACTION, QUEUE, BLOCKED, PRESSURE, READER = (
     "state", "position", "transaction", "queue", "blocked", "pressure", "reader",
@@ -36,22 +39,27 @@ class Reading(NamedTuple):
     name: str
 
 
-def state_of(task: Task) -> Iterator[tuple[Reading, str]]:
-    """The keyed state of a task."""
+def state_of(task: Task, known: dict[str, KeyedTexts]) -> dict[Reading, str]:
+    """The keyed state of a task. ``known``: what was read before, by owner; it may be of another attempt."""
+    found: dict[Reading, str] = {}
     if task.life.state not in _GONE:
         for plan, context in zip(task.chain.plans, task.chain.contexts, strict=True):
             if context.keyed is not None:
-                yield from _keyed(_owner(task, plan.name), context.keyed)
+                owner = _owner(task, plan.name)
+                found |= known.setdefault(owner, KeyedTexts(owner)).read(context.keyed)
+    return found
 
 
 def _owner(task: Task, operator: str) -> str:
     return task.name if len(task.chain.plans) == 1 else f"{task.name} {operator}"
 
 
-def cells_of(task: Task) -> Iterator[tuple[Reading, str]]:
+def cells_of(task: Task) -> dict[Reading, str]:
     """Positions of sources, and transactions of sinks."""
-    if task.life.state in _DEAD:
-        return
+    return {} if task.life.state in _DEAD else dict(_cells(task))
+
+
+def _cells(task: Task) -> Iterator[tuple[Reading, str]]:
     for plan, operator in zip(task.chain.plans, task.chain.operators, strict=True):
         owner = _owner(task, plan.name)
         if isinstance(operator, SourceOperator):
@@ -65,30 +73,51 @@ def cells_of(task: Task) -> Iterator[tuple[Reading, str]]:
                 yield Reading(TRANSACTION, owner, "to be committed"), shown(pending, 120)
 
 
-def pressure_of(task: Task) -> Iterator[tuple[Reading, str]]:
+def pressure_of(task: Task) -> dict[Reading, str]:
     """How many outputs of a task are full."""
-    if task.full_outputs and task.life.state not in _DEAD:
-        full = "1 output is full" if task.full_outputs == 1 else f"{task.full_outputs} outputs are full"
-        yield Reading(PRESSURE, task.name, ""), full
+    if not task.full_outputs or task.life.state in _DEAD:
+        return {}
+    full = "1 output is full" if task.full_outputs == 1 else f"{task.full_outputs} outputs are full"
+    return {Reading(PRESSURE, task.name, ""): full}
 
 
-def _keyed(owner: str, keyed: Any) -> Iterator[tuple[Reading, str]]:
-    count = keyed.num_entries()
-    if count > MOST_ENTRIES:
-        yield Reading(STATE, owner, "all keys"), f"{count:,} entries"
-        return
-    for state, key, namespace, value in keyed.entries():
-        where = "" if namespace is None else f", {shown(namespace, 40)}"
-        yield Reading(STATE, owner, f"{state} [{shown(key, 40)}{where}]"), shown(value)
+class KeyedTexts:
+    """The keyed state of one operator in one task as cells. A state is read again after each event, and an event
+    changes a few entries: those whose bytes are as they were keep their texts."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._blocks: dict[tuple[StateId, int], tuple[EncodedBlock, dict[Reading, str]]] = {}
+
+    def read(self, keyed: KeyedStateBackend) -> dict[Reading, str]:
+        count = keyed.num_entries()
+        if count > MOST_ENTRIES:
+            self._blocks = {}
+            return {Reading(STATE, self._owner, "all keys"): f"{count:,} entries"}
+        known, self._blocks = self._blocks, {}
+        cells: dict[Reading, str] = {}
+        for group, block in keyed.content():
+            where = block.state, group
+            last = known.get(where)
+            if last is None or last[0] != block:
+                last = block, dict(self._texts(keyed, block))
+            self._blocks[where] = last
+            cells |= last[1]
+        return cells
+
+    def _texts(self, keyed: KeyedStateBackend, block: EncodedBlock) -> Iterator[tuple[Reading, str]]:
+        for key, namespace, value in keyed.entries_of(block):
+            where = "" if namespace is None else f", {shown(namespace, 40)}"
+            yield Reading(STATE, self._owner, f"{block.state.name} [{shown(key, 40)}{where}]"), shown(value)
 
 
 def _positions(owner: str, operator: SourceOperator) -> Iterator[tuple[Reading, str]]:
-    splits: Any = operator.fingerprint()
-    for saved, _ in splits[0]:
-        split = SavedSplit(*saved)
-        if split.position is not None or split.finished:
-            done = " (read to its end)" if split.finished else ""
-            yield Reading(POSITION, owner, shown(split.id)), f"{shown(split.position)}{done}"
+    for split, (position, finished) in operator.positions().items():
+        end = "read to its end"
+        if position is not None:
+            yield Reading(POSITION, owner, shown(split)), f"{shown(position)} ({end})" if finished else shown(position)
+        elif finished:
+            yield Reading(POSITION, owner, shown(split)), end
 
 
 def channels_of(tasks: Iterable[Task]) -> dict[int, Any]:
@@ -96,17 +125,20 @@ def channels_of(tasks: Iterable[Task]) -> dict[int, Any]:
     return {channel.index: channel for task in tasks for writer in task.writers for channel in writer.channels}
 
 
-def queue_of(channel: Any) -> Iterator[tuple[Reading, str]]:
+def queue_of(channel: Any) -> dict[Reading, str]:
     """The elements in a channel, the next one first, and whether it is blocked."""
-    owner = str(channel.index)
-    waiting = [element for _, element in (*channel.queue, *(channel.outgoing or ()))]
-    elements = [text for text in map(_element, waiting[: 4 * _MOST_ELEMENTS]) if text]
+    found = {}
+    arrived, outgoing = channel.queue, channel.outgoing or ()
+    waiting = islice(chain(arrived, outgoing), 4 * _MOST_ELEMENTS)
+    elements = list(islice(filter(None, (_element(one) for _, one in waiting)), _MOST_ELEMENTS))
     if elements or channel.queued_records:
-        more = f", … {channel.queued_records:,} records" if len(waiting) > _MOST_ELEMENTS else ""
-        text = ", ".join(elements[:_MOST_ELEMENTS]) or f"{channel.queued_records} under way"
-        yield Reading(QUEUE, owner, ""), text + more
+        is_long = len(arrived) + len(outgoing) > _MOST_ELEMENTS
+        more = f", … {channel.queued_records:,} records" if is_long else ""
+        text = ", ".join(elements) or f"{channel.queued_records} under way"
+        found[Reading(QUEUE, str(channel.index), "")] = text + more
     if channel.blocked:
-        yield Reading(BLOCKED, owner, ""), "blocked"
+        found[Reading(BLOCKED, str(channel.index), "")] = "blocked"
+    return found
 
 
 def _element(element: Any) -> str:

@@ -35,6 +35,7 @@ from state_backends.codec import StateCodec, default_codec
 from state_backends.files import FileSystem
 from state_backends.snapshots import (
     DecodedBlock,
+    EncodedBlock,
     FullKeyedStateHandle,
     FullSnapshotReader,
     KeyedSnapshotStrategy,
@@ -181,8 +182,11 @@ class KeyedStateBackend(Protocol):
     def fingerprint(self) -> bytes:
         """A digest of the content: equal for equal state, on every backend and after any history."""
 
-    def entries(self) -> Iterator[tuple[str, Any, Any, Any]]:
-        """The content for people: state, key, namespace (``None`` without one) and value of each entry."""
+    def content(self) -> Iterator[tuple[int, EncodedBlock]]:
+        """All entries in canonical bytes, as (key group, block): by state, then by key group."""
+
+    def entries_of(self, block: EncodedBlock) -> Iterator[tuple[Any, Any, Any]]:
+        """Key, namespace (``None`` without one) and value of each entry of a block of :meth:`content`."""
 
 
 def load_full(

@@ -22,6 +22,7 @@ from state_backends.changelog.strategy import ChangelogSnapshotStrategy, InlineS
 from state_backends.changelog.timers import LoggedTimerQueue
 from state_backends.snapshots import (
     ChangelogKeyedStateHandle,
+    EncodedBlock,
     KeyedSnapshotStrategy,
     KeyedStateHandle,
     LogSegment,
@@ -129,8 +130,11 @@ class ChangelogKeyedStateBackend(KeyedStateBackend):
     def fingerprint(self) -> bytes:
         return self._inner.fingerprint()
 
-    def entries(self) -> Iterator[tuple[str, Any, Any, Any]]:
-        return self._inner.entries()
+    def content(self) -> Iterator[tuple[int, EncodedBlock]]:
+        return self._inner.content()
+
+    def entries_of(self, block: EncodedBlock) -> Iterator[tuple[Any, Any, Any]]:
+        return self._inner.entries_of(block)
 
     # --- restore --------------------------------------------------------------------------------------------------
 

@@ -55,8 +55,8 @@ from state_backends.snapshots import (
     StateReader,
     StateSchemas,
     StreamFactory,
+    block_entries,
     content_digest,
-    content_entries,
 )
 from state_backends.ttl import NowMs, with_ttl
 
@@ -261,18 +261,18 @@ class HeapKeyedStateBackend(KeyedStateBackend):
         """Nothing to do: this backend keeps no files."""
 
     def fingerprint(self) -> bytes:
-        return content_digest(self._codec, self._encoded_blocks())
+        return content_digest(self._codec, self.content())
 
-    def entries(self) -> Iterator[tuple[str, Any, Any, Any]]:
-        return content_entries(self._codec, self._encoded_blocks())
-
-    def _encoded_blocks(self) -> Iterator[tuple[int, EncodedBlock]]:
+    def content(self) -> Iterator[tuple[int, EncodedBlock]]:
         for name in sorted(self._tables):
             table = self._tables[name]
             for state, entries in table.parts():
                 for group, shard in sorted(entries.shards.items()):
                     if shard:
                         yield group, table.encode_block(state, FrozenShard(shard, encoded=False))
+
+    def entries_of(self, block: EncodedBlock) -> Iterator[tuple[Any, Any, Any]]:
+        return block_entries(self._codec, block)
 
     def _table(self, name: str, kind: StateKind, *, register: bool = True) -> StateTable:
         table = self._tables.get(name)

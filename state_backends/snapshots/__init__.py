@@ -49,8 +49,8 @@ from state_backends.snapshots.full_format import (
     FullSnapshotWriter as FullSnapshotWriter,
     SnapshotHeader as SnapshotHeader,
     StateId as StateId,
+    block_entries as block_entries,
     content_digest as content_digest,
-    content_entries as content_entries,
 )
 from state_backends.snapshots.full_reader import FullSnapshotReader as FullSnapshotReader, check_kind as check_kind
 from state_backends.snapshots.handles import (

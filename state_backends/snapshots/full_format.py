@@ -224,18 +224,11 @@ def content_digest(codec: StateCodec, blocks: Iterable[tuple[int, EncodedBlock]]
     return digest.digest()
 
 
-def content_entries(
-    codec: StateCodec, blocks: Iterable[tuple[int, EncodedBlock]]
-) -> Iterator[tuple[str, Any, Any, Any]]:
-    """Keyed state for people: state, key, namespace (``None`` without one) and value of each entry.
-
-    :param blocks: as of :func:`content_digest`
-    """
-    for _, block in blocks:
-        keys, values = codec.decode(block.keys, "keys"), codec.decode(block.values, "values")
-        namespaces = codec.decode(block.namespaces, "namespaces") or [None] * len(keys)
-        for key, namespace, value in zip(keys, namespaces, values, strict=True):
-            yield block.state.name, key, namespace, value
+def block_entries(codec: StateCodec, block: EncodedBlock) -> Iterator[tuple[Any, Any, Any]]:
+    """Key, namespace (``None`` without one) and value of each entry of a block."""
+    keys, values = codec.decode(block.keys, "keys"), codec.decode(block.values, "values")
+    namespaces = codec.decode(block.namespaces, "namespaces") or [None] * len(keys)
+    return zip(keys, namespaces, values, strict=True)
 
 
 class Contents(NamedTuple):

@@ -41,8 +41,8 @@ from state_backends.snapshots import (
     SnapshotType,
     StateReader,
     StateSchemas,
+    block_entries,
     content_digest,
-    content_entries,
     describe_stream,
     names_without_timers,
 )
@@ -171,18 +171,18 @@ class StoreKeyedStateBackend(KeyedStateBackend):
         self._environment.file_system.delete_tree(self._environment.working_dir)
 
     def fingerprint(self) -> bytes:
-        return content_digest(self._codec, self._encoded_blocks())
+        return content_digest(self._codec, self.content())
 
-    def entries(self) -> Iterator[tuple[str, Any, Any, Any]]:
-        return content_entries(self._codec, self._encoded_blocks())
-
-    # --- inside -------------------------------------------------------------------------------------------------------
-
-    def _encoded_blocks(self) -> Iterator[tuple[int, EncodedBlock]]:
+    def content(self) -> Iterator[tuple[int, EncodedBlock]]:
         for table in self._tables:
             for part in table.parts():
                 for group, rows in self._rows_by_group(part):
                     yield group, encode_block(self._codec, part.state, rows)
+
+    def entries_of(self, block: EncodedBlock) -> Iterator[tuple[Any, Any, Any]]:
+        return block_entries(self._codec, block)
+
+    # --- inside -------------------------------------------------------------------------------------------------------
 
     def _rows_by_group(self, part: StatePart) -> Iterator[tuple[int, Iterator[Row]]]:
         """The rows of a part, by key group."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import ChainMap
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from engine import CollectionSource, Job
+from engine import CollectionSource, FileSource, Job, TextFormat
 from engine.observe.trace_events import AttemptStarted
 from engine.runtime.config import CostModel
 from engine.view import Recorder, changing_cells
 from engine.view.chapters import chapters_of
-from engine.view.page_data import LOST, NORMAL, ORPHAN
+from engine.view.page_data import IN_FLIGHT, LOST, NORMAL, ORPHAN
 from engine.view.readings import Reading, cells_of, channels_of, pressure_of, queue_of, state_of
+from operators.basic import ListCheckpointed
 from operators.log.connectors import LogSink
+from operators.sources import FunctionSource, SourceFunction, SourceFunctionContext
 from tests.view.recorded import data_of, plain_digest, recorded, wide
 
 CRASH = "crash:count[0]@after:ack.send#2"
@@ -93,6 +96,14 @@ def test_an_orphan_is_marked() -> None:
     assert orphans["aligned"] == 0 < orphans["at-least-once"]
 
 
+def test_a_record_in_flight_is_marked() -> None:
+    """A barrier that overtakes a record leaves it to the checkpoint: its arrow crosses the cut that stores it."""
+    data = data_of(recorded(mode="unaligned", cost=CostModel(slow_links={"right[0]": 9_000}))[0])
+
+    crossing = [arrow[7] for arrow in data["arrows"] if arrow[6] == IN_FLIGHT]
+    assert crossing == [cut["id"] for cut in data["cuts"] for _ in range(cut["captured"])] == [1, 2]
+
+
 def test_the_story_of_a_crash() -> None:
     """At least once it leads over the first orphan and the record that is read again; aligned, over a blocked channel,
     and nothing counts twice. A run without a crash has no story."""
@@ -164,11 +175,40 @@ def test_a_job_without_records() -> None:
     assert data["series"]["read"] == [0] * len(data["series"]["read"])
 
 
+class _CountsToThree(SourceFunction, ListCheckpointed):
+    def __init__(self) -> None:
+        self.read_so_far = 0
+
+    def read(self, max_records: int, ctx: SourceFunctionContext) -> list[int] | None:
+        self.read_so_far += 1
+        return None if self.read_so_far > 3 else [self.read_so_far]
+
+
+@pytest.mark.parametrize("kind", ["function", "files"])
+def test_sources_with_an_operator_of_their_own(kind: str, tmp_path: Path) -> None:
+    """A source that is a function, or whose splits are handed out while it reads, can be recorded with its end."""
+    (tmp_path / "numbers").write_text("1\n2\n3\n")
+    files = FileSource(str(tmp_path), TextFormat(), assignment="pull")
+    job = Job("own", max_parallelism=8)
+    numbers = job.source(FunctionSource(_CountsToThree) if kind == "function" else files, name="numbers")
+    numbers.sink(LogSink("out"), name="out", chain=False)
+
+    data = data_of(recorded(job)[0])
+
+    assert [row[3] for row in data["actions"] if row[3].startswith("sends ") and "barrier" not in row[3]] == [
+        f"sends {one} to out[0]" for one in ((1, 2, 3) if kind == "function" else ("'1'", "'2'", "'3'"))
+    ]
+    shown = [after for step in data["steps"] for cell, _, after in step["c"] if data["cells"][cell][0] == "position"]
+    assert shown == ["read to its end"] if kind == "function" else [text and text[:3] for text in shown] == [
+        "(0,", "(2,", "(4,", "(6,", None
+    ]  # fmt: skip
+
+
 def _everything(recorder: Recorder) -> dict[Reading, str]:
     """All cells of the running job, read at once."""
     tasks = recorder.execution.manager.tasks.values()
-    of_tasks = [dict(read(task)) for task in tasks for read in (pressure_of, cells_of, state_of)]
-    of_channels = [dict(queue_of(channel)) for channel in channels_of(tasks).values()]
+    of_tasks = [one for task in tasks for one in (pressure_of(task), cells_of(task), state_of(task, {}))]
+    of_channels = [queue_of(channel) for channel in channels_of(tasks).values()]
     return dict(ChainMap({}, *of_tasks, *of_channels))
 
 

@@ -115,7 +115,7 @@ class Witness(Invariant):
         self.records: dict[str, int] = {}
         self.plans: dict[int, ExecutionPlan] = {}
         self.savepoints: dict[tuple[int, int], str] = {}
-        self._seen: dict[str, Counter[str]] = {}
+        self._seen: dict[str, tuple[str, ...]] = {}
         self._unseen: list[tuple[Element, Send]] = []
         self._whole: dict[Element, None] = {}
         self._channels: dict[int, Any] = {}
@@ -248,16 +248,13 @@ class Witness(Invariant):
         self.entries.append(RecordsHandled(self._now_ns, task, operator, position, values, taken))
 
     def look_at_output(self, task: str) -> None:
-        now = {name: Counter(rows) for name, rows in self._world.committed().items()}
+        now = {name: tuple(rows) for name, rows in self._world.committed().items()}
         if now == self._seen:
             return
         before, self._seen = self._seen, now
-        nothing: Counter[str] = Counter()
-        names = dict.fromkeys([*before, *now])
-        added = {name: now.get(name, nothing) - before.get(name, nothing) for name in names}
-        gone = {name: before.get(name, nothing) - now.get(name, nothing) for name in names}
-        if any(added.values()) or any(gone.values()):
-            self.entries.append(OutputChanged(self._now_ns, task, _plain(added), _plain(gone)))
+        added, gone = _surplus(now, before), _surplus(before, now)
+        if added or gone:
+            self.entries.append(OutputChanged(self._now_ns, task, added, gone))
 
     def of_run(self, plan: ExecutionPlan, world: World) -> ExecutionPlan:
         """The plan of a run that is no case, with its own sinks; ``world`` knows what readers of them see."""
@@ -281,8 +278,22 @@ _WHAT_BECOMES_OF_THE_JOB = {
 BESIDE_THE_TRACE = (RecordsRead, RecordsHandled, OutputChanged, ProcessDied, JobStarted, FaultStruck)
 
 
-def _plain(rows: Mapping[str, Counter[str]]) -> dict[str, tuple[str, ...]]:
-    return {name: tuple(sorted(counts.elements())) for name, counts in rows.items() if counts}
+_Rows = Mapping[str, tuple[str, ...]]
+
+
+def _surplus(more: _Rows, less: _Rows) -> dict[str, tuple[str, ...]]:
+    """By output, the rows of ``more`` that ``less`` does not have, or not as often; sorted."""
+    found = {}
+    for name, rows in more.items():
+        others = less.get(name, ())
+        if others[: len(rows)] == rows:
+            continue
+        # Most outputs only grow at their end: nothing needs to be counted for that.
+        grown = rows[: len(others)] == others
+        left = rows[len(others) :] if grown else tuple((Counter(rows) - Counter(others)).elements())
+        if left:
+            found[name] = tuple(sorted(left))
+    return found
 
 
 class _WatchedSubject(Subject):
