@@ -96,7 +96,7 @@ def _measures(
         "checkpoints completed": str(table["counts"]["completed"]),
         "checkpoint time, average": format_ns(round(duration["avg"])),
         "bytes of all checkpoints": format_bytes(sum(row["checkpointed_size"] for row in table["history"])),
-        "records replayed": str(sum(len(rows) - 1 for rows in data["reads"].values())),
+        "records replayed": str(data["replayed"]),
         "virtual time": format_ns(finished.result.ended_ns - finished.result.started_ns),
     }
 

@@ -17,6 +17,7 @@ _FEW, _SHORT, _SMALL = 8, 16, 10**12
 _LONGEST_TEXT = 400
 _HIDDEN = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp"))
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_NEW_LINE = re.compile(r"\s*\n\s*")
 
 
 class _Short(Repr):
@@ -62,7 +63,10 @@ def shown(value: Any, limit: int = LONGEST) -> str:
 
 
 def clean(text: str, limit: int = _LONGEST_TEXT) -> str:
-    """Text of a job (names, rows, messages) for display: cut to ``limit``, with escapes for what cannot be seen."""
+    """Text of a job (names, rows, messages) for display: in one line, cut to ``limit``, with escapes for what cannot be
+    seen."""
+    if "\n" in text:
+        text = _NEW_LINE.sub("; ", text[: 2 * limit])
     short = text if len(text) <= limit else f"{text[: limit - 1]}…"
     if short.isascii() and short.isprintable():
         return short

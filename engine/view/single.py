@@ -9,6 +9,7 @@ from typing import Any
 from engine.explore.run import Violation
 from engine.runtime.kernel import START_NS
 from engine.view.chapters import chapters_of
+from engine.view.ledger_trail import with_ways
 from engine.view.page import page
 from engine.view.page_data import ORPHAN, run_data
 from engine.view.recorder import Recorder
@@ -27,7 +28,7 @@ class RunFace:
 
     ``name``         of the run, where there are two;
     ``crash``        the command that makes the run crash, with ``@FAULT@`` for the fault;
-    ``checkpoints``  the checkpoint table, ``ledger``: see :mod:`engine.view.ledger_trail`.
+    ``checkpoints``  the checkpoint table, ``ledger``: see :func:`engine.view.ledger_trail.trail_of`.
     """
 
     name: str
@@ -47,9 +48,14 @@ def face_data(recorder: Recorder, face: RunFace) -> dict[str, Any]:
         for one in face.violations
     ]
     data["chapters"] = chapters_of(data)
-    if face.ledger is None:
-        # Only the trails of a ledger lead to them, and a long run has hundreds of thousands.
-        data["reads"] = {}
+    if face.ledger is not None:
+        data["ledger"] = with_ways(face.ledger, data)
+    if face.crash is None:
+        for step in data["steps"]:
+            del step["x"]
+    # Only ways lead to them, and a long run has hundreds of thousands.
+    reads = data.pop("reads")
+    data["replayed"] = sum(len(rows) - 1 for rows in reads.values())
     return data
 
 
@@ -83,7 +89,8 @@ def notices(data: Mapping[str, Any]) -> list[dict[str, str]]:
         found.append(
             f"A long run: {before:,} events before what is shown here and {after:,} after it are left out. The page"
             " keeps the time around the first failure, its checkpoint and its restore; without a failure it keeps the"
-            " end. The checkpoint table is of the whole run; series and the trails of the ledger are of this part."
+            " end. The checkpoint table is of the whole run; series and the ways of the ledger are of this part."
+            " The option --perfetto FILE of weir run and weir view writes the whole run."
         )
     if not any(row[2] == "record" for row in data["actions"]):
         found.append("No record is in this part of the run.")

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 
 from engine import CollectionSource, Job
+from engine.explore.run import Subject
 from engine.observe.cut_oracle import CutOracle
 from engine.report.checkpoint_table import checkpoint_table
 from engine.runtime.config import RunConfig
-from engine.view import RunFace, run_page, watch
+from engine.view import RunFace, compare_modes, comparison_page, run_page, watch
+from examples.teaching import counting
 from operators.log.connectors import LogSink
 from tests.view.recorded import recorded, recorded_run, wide
+from tests.view.test_compare import CASE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
@@ -94,17 +97,81 @@ def test_stepping_by_keys(browser: Any, crashed: Path) -> None:
     assert "count[0] dies" in page.inner_text(".now")
     assert page.locator(".chapters button[aria-current=step]").count() == 1
     assert page.locator("svg path.cut").count() > 0
+    assert page.locator("svg rect.task.dead").count() == 1
+    assert "count[0]: is dead" in page.locator("details li").all_text_contents()
+    page.keyboard.press("Home")
+    page.get_by_label("Step", exact=True).focus()
+    page.keyboard.press("PageDown")
+    assert opened.step() == 10
     assert opened.problems == []
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of two protocols, of which one counts a record twice."""
+    path = tmp_path_factory.mktemp("page") / "pair.html"
+    runs = compare_modes(Subject(lambda _: counting.job(), label="counting"), CASE, ["aligned", "at-least-once"])
+    path.write_text(comparison_page("counting: two modes", runs), "utf-8")
+    return path
+
+
+def test_two_runs_go_in_step(browser: Any, pair: Path) -> None:
+    """A key moves both runs, and what differs between them at this step is marked, in output and state."""
+    opened = Opened(browser, pair, 1300, "light")
+    page = opened.page
+
+    page.keyboard.press("Home")
+    assert page.locator("tr.differs").count() == 0
+    for key in [*["ArrowRight"] * 5, "n", "PageDown", "ArrowLeft", "p", "End"]:
+        page.keyboard.press(key)
+        assert page.evaluate("weir.runs.map((run) => run.step)") == page.evaluate("weir.rows[weir.at]")
+    texts = page.locator("tr.differs").all_text_contents()
+    assert any("('b', 3)" in text or "('a', 3)" in text for text in texts), texts
+    assert page.evaluate("getComputedStyle(document.querySelector('tr.differs td:last-child'), '::after').content")
+    assert opened.problems == []
+
+
+def test_words_say_what_pictures_show(browser: Any, pair: Path) -> None:
+    """The run in words names the orphan, and an output of the ledger leads by keyboard to the steps of its way."""
+    opened = Opened(browser, pair, 1300, "light")
+    page = opened.page
+
+    page.get_by_text("The run in words").click()
+    assert "◎ an orphan of checkpoint 1" in page.locator("pre").nth(1).inner_text()
+    assert "here the cut of checkpoint 1 ends, with 1 orphan" in page.locator("pre").nth(1).inner_text()
+    ledger = page.locator("section[aria-label='mode at-least-once'] table button")
+    ledger.last.focus()
+    page.keyboard.press("Enter")
+    way = page.locator("p.now button")
+    names = [text.partition(":")[0] for text in way.all_text_contents()]
+    assert names[0] == "read", names
+    assert names[-1] == "it is complete", names
+    for number in range(len(names)):
+        way.nth(number).focus()
+        page.keyboard.press("Enter")
+        assert f"step {opened.page.evaluate('weir.runs[1].step') + 1}" in way.nth(number).inner_text()
+    assert opened.problems == []
+
+
+_TEXTS_OUT_OF_SIGHT = """[...document.querySelectorAll(".chart")].flatMap((chart) =>
+    [...chart.querySelectorAll(".rows text:not(.sign)")].filter(
+        (one) => one.getAttribute("text-anchor") === null && one.getBoundingClientRect().left > chart.getBoundingClientRect().right - 120
+    ).map((one) => one.textContent))"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 800, 1300])
-def test_nothing_is_cut_off(browser: Any, crashed: Path, width: int, theme: str) -> None:
-    """At each width and in both themes the page is as wide as the window, and nothing complains."""
-    opened = Opened(browser, crashed, width, theme)
+@pytest.mark.parametrize("kind", ["crashed", "judged", "pair"])
+def test_nothing_is_cut_off(
+    browser: Any, request: pytest.FixtureRequest, kind: str, width: int, theme: str
+) -> None:
+    """At each width and in both themes the page is as wide as the window, each row's text begins in sight, and nothing
+    complains."""
+    opened = Opened(browser, request.getfixturevalue(kind), width, theme)
 
     assert opened.overflow() <= 0
+    assert opened.page.evaluate(_TEXTS_OUT_OF_SIGHT) == []
     assert opened.page.evaluate("document.documentElement.dataset.theme") == theme
     assert opened.problems == []
 

@@ -28,4 +28,5 @@ const size = (bytes) => {
   return `${bytes} B`;
 };
 const thousands = new Intl.NumberFormat("en-US"), count = (number) => thousands.format(number);
+const shortened = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;

@@ -25,5 +25,6 @@ function endingsPart(endings) {
       svg("text", { class: `sign ${one.wrong ? "crash" : "complete"}`, x: 32 + length, y: y + 5 }, one.wrong ? "✕" : "✔"),
       svg("text", { x: 48 + length, y: y + 4 }, `${one.wrong ? "wrong" : "right"}: ${one.state}, ${plural(one.events, "event")}, ${plural(one.faults, "fault")}`));
   }));
-  return [html("p", { class: "verdict" }, endings.text), pictured("all endings", picture), table("", ["Ending", "Faults", "Events", "What readers see"], rows.map((one) => [(one.wrong ? "wrong: " : "right: ") + one.state, one.faults, one.events, one.rows]), [1, 2])];
+  const more = endings.list.length - rows.length, left = more > 0 ? [html("p", { class: "soft" }, `The picture shows ${rows.length} of them; the table has all.`)] : [];
+  return [html("p", { class: "verdict" }, endings.text), pictured("all endings", picture), ...left, table("", ["Ending", "Faults", "Events", "What readers see"], rows.map((one) => [(one.wrong ? "wrong: " : "right: ") + one.state, one.faults, one.events, one.rows]), [1, 2])];
 }

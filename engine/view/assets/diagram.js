@@ -1,4 +1,5 @@
 /* The space-time diagram. Only rows in sight are in the page. */
+const TEXT_ROOM = 320;
 let drawn = 0;
 class Diagram {
   constructor(run, go, changed) {
@@ -16,14 +17,15 @@ class Diagram {
   }
   measure() {
     const names = this.heads(), columns = names.length, width = Math.max(280, this.chart.clientWidth - 2);
-    this.narrow = width < 520;
+    /* Texts stand beside the columns, or below the signs where that leaves too little room for them. */
+    const beside = Math.max(46, Math.min(104, (Math.min(0.55 * width, columns * 104) - 20) / columns));
+    this.narrow = width - 128 - beside * columns < TEXT_ROOM;
     this.height = this.narrow ? 40 : 23;
     this.gutter = this.narrow ? 6 : 128;
-    const room = this.narrow ? width - 12 : Math.min(0.55 * width, columns * 104);
-    this.lane = Math.max(this.narrow ? 40 : 46, Math.min(104, (room - (this.narrow ? 0 : 20)) / columns));
+    this.lane = this.narrow ? Math.max(40, Math.min(104, (width - 12) / columns)) : beside;
     this.right = this.gutter + this.lane * columns;
     const longestName = Math.max(...names.map((name) => name.length));
-    this.width = Math.max(width, (this.narrow ? 12 : this.right) + 7.2 * Math.min(this.run.longest + longestName + 2, 420));
+    this.width = Math.max(width, (this.narrow ? 160 : this.right) + 7.2 * Math.min(this.run.longest + longestName + 2, 420));
     this.slant = names.some((name) => name.length * 6.6 > this.lane - 6);
     this.headHeight = this.slant ? Math.min(190, 18 + longestName * 4.4) : 26;
     this.width = Math.max(this.width, this.right + (this.slant ? longestName * 5 : 0));
@@ -31,7 +33,9 @@ class Diagram {
   heads() { return ["control", ...this.run.columns.map((one) => one.name)]; }
   x(column) { return this.gutter + this.lane * (column + 0.5); }
   y(row) { return this.height * row + (this.narrow ? 11 : this.height / 2); }
-  draw() {
+  draw() { this.lay(); this.render(); }
+  /* The places of all rows; none is drawn. */
+  lay() {
     this.measure();
     this.rows.style.height = `${this.height * this.run.actions.length}px`;
     this.rows.style.width = `${this.width}px`;
@@ -40,7 +44,6 @@ class Diagram {
     this.view = this.chart.clientHeight || 800;
     this.shown = null;
     this.groups.replaceChildren(...this.toggles());
-    this.render();
   }
   names() {
     const names = this.heads().map((name, column) => {
@@ -102,8 +105,8 @@ class Diagram {
     const sign = SIGNS[dies ? "crash" : kind], said = `${run.actor(who)}: ${text}`;
     if (dies && who < 0 && who !== -1) parts.push(svg("line", { class: "dead", x1: this.gutter, x2: this.right, y1: y, y2: y }));
     parts.push(sign ? svg("text", { class: `sign halo ${dies ? "crash" : kind}`, x, y: y + 4.5 }, sign) : svg("circle", { class: "dot", cx: x, cy: y, r: 3 }));
-    const name = `${begins ? `${step + 1}  +${duration(time)}` : ""}`;
-    if (this.narrow) parts.push(svg("text", { x: 8, y: y + 21, class: "halo" }, begins ? `${step + 1}. ${said}` : said));
+    const name = begins ? `${step + 1}  +${duration(time)}` : "";
+    if (this.narrow) parts.push(svg("text", { x: 8, y: y + 21, class: "halo" }, begins ? `${name}  ${said}` : said));
     else parts.push(svg("text", { class: "soft", x: 8, y: y + 4 }, name), svg("text", { x: this.right + 10, y: y + 4 }, said));
     return parts;
   }
@@ -133,7 +136,7 @@ class Diagram {
       parts.push(svg("g", {}, svg("title", {}, named), svg("line", { class: kind, x1, y1, x2: x2 - 9 * way, y2 }),
         svg("path", { class: `tip-${kind}`, d: `M${x2 - 3 * way},${y2} l${-9 * way},-4.5 v9 z` }),
         barrier && fate === 0 ? null : svg("text", { class: `halo${fate === 1 ? " crash" : ""}`, "text-anchor": "middle", "font-size": fate ? 11.5 : 10.5, x: x1 + at * (x2 - x1), y: y1 + at * (y2 - y1) - 4 },
-          fate === 1 ? `◎ ${label.slice(0, 22)}` : label.slice(0, Math.max(3, Math.floor(this.lane / 6))))));
+          fate === 1 ? `◎ ${shortened(label, 22)}` : shortened(label, Math.max(4, Math.floor(this.lane / 6))))));
     }
     return parts;
   }

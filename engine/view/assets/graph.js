@@ -4,6 +4,7 @@ class Graph {
   constructor(run) {
     this.run = run;
     this.place = html("div", { class: "picture", tabindex: 0, role: "region", "aria-label": "Job graph" });
+    this.words = html("ul", {});
     this.lay();
   }
   layers() {
@@ -42,7 +43,7 @@ class Graph {
     this.tall = Math.max(...this.nodes.map((node) => node.y)) + NODE.height + (this.lines.some(({ from, to }) => to.x <= from.x) ? 70 : 20);
   }
   draw() {
-    const run = this.run, acting = new Set(), step = run.steps[run.step], parts = [], labels = [], twin = [];
+    const run = this.run, dead = run.dead(), acting = new Set(), step = run.steps[run.step], parts = [], labels = [], twin = [];
     if (step) for (const row of run.rowsOf(step)) acting.add(row[1]);
     for (const { from, to, queues, blocked, channels } of this.lines) {
       const queue = queues.map((cell) => run.values.get(cell)).filter((text) => text !== undefined), stopped = blocked.filter((cell) => run.values.has(cell)).length;
@@ -51,20 +52,23 @@ class Graph {
       const said = [queue.length ? (channels === 1 ? queue[0] : `${plural(queue.length, "channel")} filled`) : null, stopped ? (channels === 1 ? "⛔ blocked" : `⛔ ${stopped} blocked`) : null].filter(Boolean).join(" ");
       parts.push(svg("path", { class: `channel${stopped ? " stopped" : queue.length ? " full" : ""}`, d: path }));
       if (!said) continue;
-      labels.push(svg("text", { class: "halo", "text-anchor": "middle", "font-size": 11, x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 5 }, said.length > 46 ? `${said.slice(0, 45)}…` : said, svg("title", {}, said)));
+      labels.push(svg("text", { class: "halo", "text-anchor": "middle", "font-size": 11, x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 5 }, shortened(said, 46), svg("title", {}, said)));
       twin.push(`${from.name} → ${to.name}: ${said}`);
     }
     for (const node of this.nodes) {
-      const pressed = node.lanes.filter((lane) => run.values.has(this.pressure.get(lane))).length, acts = node.lanes.some((lane) => acting.has(lane));
-      const label = node.name.length > 20 ? `${node.name.slice(0, 19)}…` : node.name, middle = node.x + NODE.width / 2;
-      parts.push(svg("g", {}, svg("title", {}, node.name), svg("rect", { class: `task${acts ? " acts" : ""}`, x: node.x, y: node.y, width: NODE.width, height: NODE.height, rx: 6 }),
-        svg("text", { x: middle, y: node.y + (pressed ? 16 : 23), "text-anchor": "middle" }, label),
-        pressed ? svg("text", { class: "crash", x: middle, y: node.y + 31, "text-anchor": "middle", "font-size": 11 }, node.lanes.length > 1 ? `▲ ${pressed} with full outputs` : "▲ back pressure") : null));
+      const pressed = node.lanes.filter((lane) => run.values.has(this.pressure.get(lane))).length, acts = node.lanes.some((lane) => acting.has(lane)), died = node.lanes.filter((lane) => dead.has(lane)).length;
+      const label = shortened(node.name, 20), middle = node.x + NODE.width / 2, many = node.lanes.length > 1;
+      const mark = died ? (many ? `✕ ${died} dead` : "✕ dead") : pressed ? (many ? `▲ ${pressed} with full outputs` : "▲ back pressure") : null;
+      parts.push(svg("g", {}, svg("title", {}, node.name), svg("rect", { class: `task${acts ? " acts" : ""}${died ? " dead" : ""}`, x: node.x, y: node.y, width: NODE.width, height: NODE.height, rx: 6 }),
+        svg("text", { x: middle, y: node.y + (mark ? 16 : 23), "text-anchor": "middle" }, label),
+        mark ? svg("text", { class: "crash", x: middle, y: node.y + 31, "text-anchor": "middle", "font-size": 11 }, mark) : null));
       if (acts) twin.push(`${node.name} acts`);
+      if (died) twin.push(`${node.name}: ${many ? `${died} subtasks are dead` : "is dead"}`);
       if (pressed) twin.push(`${node.name}: outputs are full (back pressure)`);
     }
     this.svg = svg("svg", { width: this.wide, height: this.tall, viewBox: `0 0 ${this.wide} ${this.tall}`, role: "img", "aria-label": `Job graph. ${twin.join("; ") || "All channels are empty."}` }, parts, labels);
     this.place.replaceChildren(this.svg);
+    this.words.replaceChildren(...(twin.length ? twin : ["All channels are empty."]).map((line) => html("li", {}, line)));
   }
   exported() { return this.svg.cloneNode(true); }
 }

@@ -1,11 +1,18 @@
 /* The page: pictures and tables of one run, or of two in step, at one step. */
 function legend() {
-  const line = (kind, text) => html("li", {}, svg("svg", { width: 30, height: 10, "aria-hidden": true }, svg("line", { class: kind, x1: 1, x2: 29, y1: 5, y2: 5 })), " ", text);
+  const drawing = (...shapes) => svg("svg", { width: 30, height: 10, "aria-hidden": true }, shapes);
+  const line = (kind, text) => html("li", {}, drawing(svg("line", { class: kind, x1: 1, x2: 29, y1: 5, y2: 5 })), " ", text);
   const sign = (mark, text) => html("li", {}, html("b", {}, mark), " ", text);
   return html("ul", { class: "legend" }, line("records", "record, sent and taken"), line("barrier", "barrier of a checkpoint"), line("cut", "cut of a checkpoint: what lies above it is in the checkpoint"),
     line("orphan", "◎ orphan: taken before the cut, sent after it, so it comes again after a restore"), line("flight", "in flight across the cut: stored in the checkpoint, or lost"), line("lost", "× never taken"),
+    html("li", {}, drawing(svg("circle", { class: "dot", cx: 15, cy: 5, r: 3 })), " an action"), html("li", {}, drawing(svg("rect", { class: "current", width: 30, height: 10 })), " this step"),
     sign("▨", "blocked channel, from block to unblock"), sign("▷", "checkpoint triggered"), sign("◆", "snapshot taken or acknowledged"), sign("✔", "checkpoint complete"), sign("⊘", "checkpoint given up"),
     sign("●", "commit: readers see something new"), sign("⚡", "fault"), sign("✕", "crash"), sign("↻", "restore"));
+}
+/* Without a clipboard, the text is marked, to be copied by hand. */
+function copied(place, button) {
+  const mark = () => getSelection().selectAllChildren(place), done = () => { button.textContent = "copied"; };
+  if (navigator.clipboard) navigator.clipboard.writeText(place.textContent).then(done, mark); else mark();
 }
 function main(data) {
   const page = document.getElementById("page"), runs = data.runs.map((one) => new Run(one)), two = runs.length > 1;
@@ -15,7 +22,7 @@ function main(data) {
   const rowOf = (run, step) => { const number = runs.indexOf(run); return data.pairs ? rows.findIndex((row) => row[number] === step) : step; };
   const graphs = runs.map((run) => new Graph(run));
   const diagrams = runs.map((run, number) => new Diagram(run, (step) => go(rowOf(run, step)), () => { diagrams[number].draw(); graphs[number].lay(); graphs[number].draw(); }));
-  const nows = runs.map(() => html("div", { class: "now" })), states = runs.map(() => html("div")), words = runs.map(() => html("pre", { tabindex: 0 }));
+  const nows = runs.map(() => html("div", { class: "now", "aria-live": "polite" })), states = runs.map(() => html("div")), words = runs.map(() => html("pre", { tabindex: 0 }));
   const slider = html("input", { type: "range", min: 0, max: Math.max(0, rows.length - 1), value: 0, "aria-label": "Step", oninput: () => go(+slider.value) });
   const told = html("output", { "aria-live": "polite" });
 
@@ -24,13 +31,20 @@ function main(data) {
     if (!step) return [html("p", { class: "soft" }, "nothing has happened here yet")];
     const parts = [html("ul", {}, run.rowsOf(step).map(([time, who, kind, text, dies]) => html("li", {}, html("b", { class: dies || kind === "fault" ? "bad" : null }, run.actor(who)), ` ${text}`)))];
     if (!run.rowsOf(step).length) parts[0] = html("p", { class: "soft" }, "only state changes");
-    if (run.crash && step.x) parts.push(html("p", {}, html("span", { class: "soft" }, "crash it here: "), html("code", {}, run.crash.replace("@FAULT@", step.x)), " ",
-      html("button", { class: "small", onclick: () => navigator.clipboard && navigator.clipboard.writeText(run.crash.replace("@FAULT@", step.x)) }, "copy")));
+    if (run.crash && step.x) {
+      const command = html("code", {}, run.crash.replace("@FAULT@", step.x)), copy = html("button", { class: "small", onclick: () => copied(command, copy) }, "copy");
+      parts.push(html("p", {}, html("span", { class: "soft" }, "crash it here: "), command, " ", copy));
+    }
     return parts;
   }
   function wordsOf(run) {
     const from = Math.max(0, run.step - LISTED), to = Math.min(run.steps.length, run.step + LISTED), lines = [];
-    for (let step = from; step < to; step++) for (const [time, who, , text] of run.rowsOf(run.steps[step])) lines.push(`${step === run.step ? "→" : " "} ${step + 1}  +${duration(time)}  ${run.actor(who)}: ${text}`);
+    if (from >= to) return "";
+    const first = run.steps[from].r[0], last = run.steps[to - 1].r[1], notes = run.notes(first, last);
+    for (let row = first; row < last; row++) {
+      const [time, who, , text] = run.actions[row], step = run.stepOfRow[row];
+      lines.push(`${step === run.step ? "→" : " "} ${step + 1}  +${duration(time)}  ${[`${run.actor(who)}: ${text}`, ...(notes.get(row) || [])].join(" · ")}`);
+    }
     return lines.join("\n");
   }
   function go(to) {
@@ -62,7 +76,6 @@ function main(data) {
   document.addEventListener("keydown", (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey || !keys[event.key]) return;
     const tag = event.target.tagName;
-    if (event.target === slider && event.key !== "n" && event.key !== "p" && event.key !== "t") return;
     if ((tag === "BUTTON" || tag === "SUMMARY") && event.key === " ") return;
     event.preventDefault(); keys[event.key]();
   });
@@ -79,8 +92,9 @@ function main(data) {
       button("◀◀", "Previous event that matters (p)", () => jump(-1)), button("▶▶", "Next event that matters (n)", () => jump(1)), playButton, themeButton, told),
     each((run, number) => nows[number]),
     section("Space and time", legend(), each((run, number) => [html("div", { class: "tools" }, files("space-time diagram", () => diagrams[number].exported()), diagrams[number].groups), diagrams[number].chart]), details),
-    section("Job graph", each((run, number) => [html("div", { class: "tools" }, files("job graph", () => graphs[number].exported())), graphs[number].place, html("p", { class: "soft" }, "A thick line: a channel with records or barriers in it. A dashed one: blocked. ▲: back pressure.")])),
-    section("State at this step", each((run, number) => states[number])),
+    section("Job graph", html("p", { class: "soft" }, "A thick line: a channel with records or barriers in it. A dashed one, ⛔: blocked. ▲: back pressure. ✕: dead."),
+      each((run, number) => [html("div", { class: "tools" }, files("job graph", () => graphs[number].exported())), graphs[number].place, html("details", {}, html("summary", {}, "The job graph in words, at this step"), graphs[number].words)])),
+    section("State at this step", html("p", { class: "soft" }, "▸ has changed in this step."), each((run, number) => states[number])),
     runs.some((run) => run.violations.length) ? section("Invariants", each((run) => html("ul", {}, run.violations.map((one) => html("li", { class: "bad" }, `${one.name}: ${one.text} `, one.step >= 0 ? html("button", { class: "small", onclick: () => go(rowOf(run, one.step)) }, `step ${one.step + 1}`) : null))))) : null,
     runs.some((run) => run.ledger) ? section("Ledger: from an output to its source", each((run) => ledgerPart(run))) : null,
     runs.some((run) => run.checkpoints) ? section("Checkpoints", each((run) => checkpointTables(run.checkpoints))) : null,
@@ -95,17 +109,15 @@ function main(data) {
   }
   function ledgerPart(run) {
     if (!run.ledger) return html("p", { class: "soft" }, "this run keeps no ledger; add --ledger");
-    const trail = html("p", { class: "now", "aria-live": "polite" }, "Choose a row to see where it comes from.");
-    const toStep = (rowsRead) => rowsRead.map((row) => run.stepOfRow[row]);
+    const trail = html("p", { class: "now", "aria-live": "polite" }, "Choose a row to see the record that caused it, its checkpoint, and the steps of its way.");
     const rowsOfLedger = run.ledger.outputs.slice(0, LISTED).map((one) => {
-      const show = () => {
-        const reads = toStep(run.reads[one.source] || []);
-        trail.replaceChildren(`${one.row} in ${one.sink} comes from ${one.cause}. ${one.how}. `, ...reads.map((step, number) => html("button", { class: "small", onclick: () => go(rowOf(run, step)) }, `${number ? "read again" : "read"} at step ${step + 1}`)));
-      };
-      return html("tr", { tabindex: 0, onclick: show, onkeydown: (event) => event.key === "Enter" && show() }, [one.sink, one.row, one.cause, one.checkpoint ?? "at once", one.attempt].map((text) => html("td", {}, String(text))));
+      const show = () => trail.replaceChildren(`${one.row} in ${one.sink} comes from ${one.cause}. ${one.how}. `, ...one.way.map(([text, row]) => [html("button", { class: "small", onclick: () => go(rowOf(run, run.stepOfRow[row])) }, `${text}: step ${run.stepOfRow[row] + 1}`), " "]).flat());
+      return html("tr", {}, [html("button", { class: "small", onclick: show, "aria-label": `Where ${one.row} in ${one.sink} comes from` }, one.row), one.sink, one.cause, one.checkpoint ?? "at once", one.attempt].map((text) => html("td", {}, text instanceof Node ? text : String(text))));
     });
+    const more = run.ledger.outputs.length - rowsOfLedger.length;
     return [run.ledger.paragraphs.map((text) => html("p", { class: "why" }, text)), run.ledger.paragraphs.length ? null : html("p", { class: "good" }, run.ledger.problem || "Each record has its effects as often as it should."),
-      html("div", { class: "wide" }, html("table", {}, html("thead", {}, html("tr", {}, ["Sink", "Row", "Source record", "Checkpoint", "Attempt"].map((text) => html("th", {}, text)))), html("tbody", {}, rowsOfLedger))), trail].flat().filter(Boolean);
+      html("div", { class: "wide" }, html("table", {}, html("thead", {}, html("tr", {}, ["Row", "Sink", "Source record", "Checkpoint", "Attempt"].map((text) => html("th", { scope: "col" }, text)))), html("tbody", {}, rowsOfLedger))),
+      more > 0 ? html("p", { class: "soft" }, `and ${count(more)} more`) : null, trail].flat().filter(Boolean);
   }
   if (!document.documentElement.dataset.theme) theme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
   /* On paper nothing scrolls: rows around this step, and all that can be opened. */
@@ -120,9 +132,9 @@ function main(data) {
     paper.forEach((one) => one.replaceChildren());
     document.querySelectorAll("details[data-printed]").forEach((one) => { one.open = false; delete one.dataset.printed; });
   });
-  const resized = () => diagrams.forEach((one) => one.draw());
-  resized();
-  addEventListener("resize", resized);
+  /* Drawn once, where the page opens. */
+  diagrams.forEach((one) => one.lay());
+  addEventListener("resize", () => diagrams.forEach((one) => one.draw()));
   const asked = /step=(\d+)/.exec(location.hash);
   go(asked ? +asked[1] - 1 : data.begin);
   document.documentElement.dataset.ready = "yes";

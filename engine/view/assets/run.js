@@ -9,8 +9,10 @@ class Run {
     this.steps.forEach((step, number) => this.stepOfRow.fill(number, step.r[0], step.r[1]));
     this.important = new Uint8Array(this.steps.length);
     this.longest = 0;
+    this.fates = [];
     this.actions.forEach((action, row) => {
       if (IMPORTANT.includes(action[2])) this.important[this.stepOfRow[row]] = 1;
+      if (action[2] === "restore" || (action[4] && action[1] !== -1)) this.fates.push(row);
       if (action[3].length > this.longest) this.longest = action[3].length;
     });
     this.cellOf = new Map(this.cells.map((cell, number) => [cell.join("\u0000"), number]));
@@ -24,6 +26,30 @@ class Run {
     this.spansIn = this.blocks(this.spans, ([, from, to]) => [from, to]);
     for (const cut of this.cuts) cut.rows = cut.at.reduce(([least, most], [, row]) => [Math.min(least, row), Math.max(most, row)], [Infinity, -1]);
     this.lay();
+  }
+  /* What the signs of the diagram say about rows, for the run in words. */
+  notes(first, last) {
+    const found = new Map(), note = (row, text) => { if (row >= first && row < last) found.set(row, [...(found.get(row) || []), text]); };
+    for (const number of this.within(this.arrowsIn, first, last)) {
+      const [from, to, , , label, , fate, checkpoint] = this.arrows[number];
+      if (fate === 1) note(to, `◎ an orphan of checkpoint ${checkpoint}`);
+      if (fate === 2) note(to < 0 ? from : to, `${label} was in flight at checkpoint ${checkpoint}`);
+      if (to < 0) note(from, `× ${label} is never taken`);
+    }
+    for (const cut of this.cuts) note(cut.rows[1], `here the cut of checkpoint ${cut.id} ends${cut.orphans ? `, with ${plural(cut.orphans, "orphan")}` : ""}`);
+    return found;
+  }
+  /* The lanes whose tasks are dead at this step. */
+  dead() {
+    const step = this.steps[this.step], dead = new Set();
+    for (const row of this.fates) {
+      if (!step || row >= step.r[1]) break;
+      const [, who, kind] = this.actions[row];
+      if (kind === "restore") dead.clear();
+      else if (who >= 0) dead.add(who);
+      else this.lanes.forEach((_, lane) => dead.add(lane));
+    }
+    return dead;
   }
   rowsOf(step) { return this.actions.slice(step.r[0], step.r[1]); }
   /* What reaches over rows, by blocks of 64 rows, so that only what is in sight is looked at. */
