@@ -153,10 +153,12 @@ def test_words_say_what_pictures_show(browser: Any, pair: Path) -> None:
     assert opened.problems == []
 
 
-_TEXTS_OUT_OF_SIGHT = """[...document.querySelectorAll(".chart")].flatMap((chart) =>
-    [...chart.querySelectorAll(".rows text:not(.sign)")].filter(
-        (one) => one.getAttribute("text-anchor") === null && one.getBoundingClientRect().left > chart.getBoundingClientRect().right - 120
-    ).map((one) => one.textContent))"""
+_TEXTS_OUT_OF_SIGHT = """[...document.querySelectorAll(".chart")].flatMap((chart) => {
+    const right = chart.getBoundingClientRect().right - 120;
+    return [...chart.querySelectorAll(".rows text:not(.sign):not([text-anchor])")].filter(
+        (one) => one.getBoundingClientRect().left > right
+    ).map((one) => one.textContent);
+})"""
 
 
 @pytest.mark.slow
