@@ -37,6 +37,8 @@ def next_step(order: RunOrder, verdict: Verdict, result: ExecutionResult, stoppe
         return _after_unknown(order, result)
     if order.storage_dir is not None and order.options.to_config().protocol.takes_checkpoints:
         return shlex.join(["weir", "inspect", order.storage_dir])
+    if order.html is not None:
+        return f"open {shlex.quote(order.html)} in a browser"
     command = again(order, order.options)
     if verdict.name == "violated":
         with_trace = shlex.join([*command, *order.faults.options(), "--trace"])

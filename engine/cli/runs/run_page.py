@@ -11,7 +11,7 @@ from engine.cli.runs.next_step import again
 from engine.explore.run import Subject
 from engine.report.verdict import Verdict
 from engine.runtime.faulted import ProcessDiedError
-from engine.view import Recorder, RunFace, check_place, run_page, trail_of, write_page
+from engine.view import Recorder, RunFace, run_page, trail_of, write_page
 
 if TYPE_CHECKING:
     from engine.cli.runs.driver import RunOrder
@@ -27,7 +27,6 @@ class RunPage:
     def __init__(self, order: RunOrder) -> None:
         self._order = order
         assert order.html is not None, "the page of a run has a file"
-        check_place(order.html)
         job = order.loaded.job
         self.recorder = Recorder(Subject(lambda _: job, label=job.name, path=order.loaded.path))
 

@@ -254,9 +254,21 @@ def run_options(command: CommandT) -> CommandT:
     return decorated(command, decorators)
 
 
+
+
+def _with_a_place(_context: click.Context, _option: click.Parameter, path: str | None) -> str | None:
+    """Refuse a place where no file can be made before anything runs, not after a search of an hour."""
+    if path is not None:
+        from engine.view import check_place
+
+        check_place(path)
+    return path
+
+
 html_option = click.option(
     "--html",
     metavar="FILE",
+    callback=_with_a_place,
     help="Write a page about the run to FILE: it opens offline, and steps through the run. Slow.",
 )
 perfetto_option = click.option(

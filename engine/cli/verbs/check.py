@@ -170,6 +170,7 @@ def _write_page(html: str, subject: Subject, order: CheckOrder, report: CheckRep
     violations = () if report.confirmed is None or report.witness is None else report.confirmed.violations
     lines = [(f"verdict {name}", f"{name}: {reason}"), ("soft", text)]
     write_case_page(html, subject, case, violations, lines, {"text": text, "list": endings})
+    say(error_console(), f"page in {html}")
 
 
 def _how_far(found: Found, order: CheckOrder) -> str:

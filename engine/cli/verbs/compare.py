@@ -72,11 +72,9 @@ def command(
     html: str | None,
     as_json: bool,
 ) -> int:
-    from engine.view import check_place, compare_modes, comparison_page, comparison_table, verdict_of, write_page
+    from engine.view import compare_modes, comparison_page, comparison_table, verdict_of, write_page
 
     modes = _modes(protocols)
-    if html is not None:
-        check_place(html)
     console = error_console()
     with job_output_dropped():
         subject, scenario = load_subject_and_scenario(job_file, parse_params(params))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from engine.cli.cases import OpenedRun, open_run
+from engine.cli.cases import OpenedRun, open_run, write_case_page
 from engine.cli.settings import html_option
 from engine.cli.shell import AtLeast
 from engine.cli.text import job_output_dropped
@@ -56,6 +56,9 @@ def command(run: str, other: str | None, job: str | None, html: str | None, runs
         difference = nearest_passing(named.subject, named.case, judges, budget=budget, bounds=bounds)
     if difference is None or difference.change is None:
         click.echo(f"no run that passes was found among {runs} that differ in one thing; weir shrink makes it smaller")
+        if html is not None:
+            write_case_page(html, named.subject, named.case, (named.violation,), [("soft", "No run beside it passes.")])
+            click.echo(f"page of this run alone in {html}")
     else:
         click.echo(f"the nearest passing run: {difference.change.text}")
         click.echo(difference.describe("this run", "passing"))
@@ -68,12 +71,12 @@ def command(run: str, other: str | None, job: str | None, html: str | None, runs
 def _write_page(
     html: str, run: OpenedRun, cases: Sequence[tuple[str, Case, Sequence[Violation]]], change: str
 ) -> None:
-    from engine.view import cases_page, check_place, write_page
+    from engine.view import cases_page, write_page
 
-    check_place(html)
     with job_output_dropped():
         text = cases_page(f"{run.subject.label}: two runs", run.subject, cases, [("why", change)])
     write_page(html, text)
+    click.echo(f"page of both in {html}")
 
 
 def _compare(one: OpenedRun, other: OpenedRun, html: str | None) -> int:

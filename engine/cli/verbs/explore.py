@@ -174,19 +174,25 @@ def command(
             report = explore(load, order, progress, results=keep, hire=hire)
     given = [part for one in definitions for part in ("--set", one)]
     given += [] if config_file is None else ["--config", config_file]
-    if html is not None:
-        _write_page(html, subject, scenario, report)
-    return _tell(subject, report, given, as_json=as_json, out=out, shrink=shrink)
+    undisturbed = replace(scenario.case(), scheduler=FIFO)
+    page = None if html is None else partial(_write_page, html, subject, report, undisturbed)
+    return _tell(subject, report, given, as_json=as_json, out=out, shrink=shrink, page=page)
 
 
-def _write_page(html: str, subject: Subject, scenario: Scenario, report: CampaignReport) -> None:
+def _write_page(
+    html: str, subject: Subject, report: CampaignReport, undisturbed: Case, explained: FailureReport | None
+) -> None:
     """The page of the first failure, made small; without one, of a run without faults."""
     name, reason, _ = report.verdict
-    case: Case = replace(scenario.case(), scheduler=FIFO)
-    violations: tuple[Violation, ...] = ()
-    if report.failures:
+    lines, case = [(f"verdict {name}", f"{name}: {reason}")], undisturbed
+    violations: Sequence[Violation] = ()
+    if explained is not None:
+        case, violations = explained.case, explained.finished.violations
+        lines.append(("soft", f"made small: {explained.command}"))
+    elif report.failures:
         case, violations = report.failures[0].case, report.failures[0].violations
-    write_case_page(html, subject, case, violations, [(f"verdict {name}", f"{name}: {reason}")])
+    write_case_page(html, subject, case, violations, lines)
+    say(error_console(), f"page in {html}")
 
 
 def _swarm(scenario: Scenario, modes: tuple[str, ...], kinds: tuple[str, ...], fixed: Mapping[str, Setting]) -> Swarm:
@@ -247,7 +253,14 @@ def _files(asked: str | None) -> Iterator[str | None]:
 
 
 def _tell(
-    subject: Subject, report: CampaignReport, given: Sequence[str], *, as_json: bool, out: str | None, shrink: bool
+    subject: Subject,
+    report: CampaignReport,
+    given: Sequence[str],
+    *,
+    as_json: bool,
+    out: str | None,
+    shrink: bool,
+    page: Callable[[FailureReport | None], None] | None,
 ) -> int:
     console = error_console()
     if report.order.keep_going or not report.failures:
@@ -258,6 +271,7 @@ def _tell(
     place = failure_directory(subject.label, out) if tokens else None
     written: list[str] = []
     following = _next_command(subject, report, given)
+    first: FailureReport | None = None
     for number, failure in enumerate(report.failures, start=1):
         assert place is not None
         explained = _explain(subject, report.order, failure, shrink, place) if number == 1 else None
@@ -268,9 +282,11 @@ def _tell(
             written.append(write_token(place, number, tokens[number - 1]))
             command = tokens[number - 1].command("replay", subject, written[-1])
         if number == 1:
-            following = command
+            first, following = explained, command
         else:
             say(console, f"run {failure.seed}: {failure.violation}\n  {command}")
+    if page is not None:
+        page(first)
     say(console, summary_line(report))
     plain = report_plain(report, subject, [str(token) for token in tokens], written)
     if out is not None:

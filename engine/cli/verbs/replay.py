@@ -66,6 +66,7 @@ def command(
         _write_trace(first_events, trace)
     if html is not None:
         write_case_page(html, subject, first.view.case, first.violations, [("soft", f"weir replay {text}")])
+        say(console, f"page in {html}")
     if story:
         _tell_story(subject, token, first)
     faults = ", ".join(map(str, first.faults)) or "none"

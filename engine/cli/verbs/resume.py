@@ -107,7 +107,7 @@ def command(
         ("--savepoint-at", savepoint_times), ("--stop-with-savepoint", stop_time),
     ]  # fmt: skip
     file_system, directory = place(directory)
-    trace = os.path.abspath(trace) if trace else trace
+    trace, html = (os.path.abspath(one) if one else one for one in (trace, html))
     # Before holding the directory, which would create a missing one.
     read_descriptor(file_system, directory, accept=accept_descriptor)
     with hold_directory(file_system, directory):

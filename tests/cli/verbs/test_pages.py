@@ -23,14 +23,29 @@ def test_a_run_writes_its_page(weir: Weir) -> None:
     assert "takes its snapshot of checkpoint 1" in text
 
 
+@pytest.mark.parametrize("verb", ["run", "resume", "replay", "explore", "check", "diff", "compare", "view"])
 @pytest.mark.parametrize("place", ["no/such/run.html", "."])
-def test_a_page_without_a_place_is_refused(weir: Weir, place: str) -> None:
+def test_a_page_without_a_place_is_refused(weir: Weir, verb: str, place: str) -> None:
     """A file that cannot be written is refused before anything runs."""
-    answer = weir("run", "sums.py", "--html", place)
+    answer = weir(verb, "sums.py", "--html", place)
 
     assert answer.exit_code == 11
     assert "fix: name a file in a directory that exists" in answer.stderr
-    assert not (weir.directory / "out" / "sums" / "1" / "run.json").exists()
+    assert not (weir.directory / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_search_shows_its_failure_made_small(weir: Weir) -> None:
+    """The page is of the case that the search reports, not of the one that it found."""
+    search = ("--mode", "at-least-once", "--promise", "exactly-once", "--out", "found", "--html", "found.html")
+    answer = weir("explore", COUNTING, *search)
+    again = weir("replay", "found", "--no-story", "--job", COUNTING, "--html", "again.html")
+
+    assert answer.exit_code == again.exit_code == 1
+    assert "page in found.html" in answer.stderr
+    pages = [(weir.directory / name).read_text("utf-8") for name in ("found.html", "again.html")]
+    found, made_again = (text.partition('"runs":')[2] for text in pages)
+    assert found == made_again != ""
 
 
 def test_two_protocols_side_by_side(weir: Weir) -> None:
