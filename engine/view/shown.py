@@ -12,11 +12,12 @@ from functools import lru_cache
 from reprlib import Repr
 from typing import Any
 
+from engine.explore.story import value_text
+
 LONGEST = 60
 _FEW, _SHORT, _SMALL = 8, 16, 10**12
 _LONGEST_TEXT = 400
 _HIDDEN = frozenset(("Cc", "Cf", "Co", "Cs", "Zl", "Zp"))
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _NEW_LINE = re.compile(r"\s*\n\s*")
 
 
@@ -31,11 +32,15 @@ class _Short(Repr):
     def repr_bytes(self, value: bytes, _level: int) -> str:
         return repr(value) if len(value) <= self.maxstring else f"{value[: self.maxstring // 2]!r}… {len(value):,} B"
 
-    def repr_instance(self, value: Any, _level: int) -> str:
+    def repr_int(self, value: int, level: int) -> str:
         try:
-            return _ADDRESS.sub("", repr(value))
-        except Exception as error:
-            return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+            return super().repr_int(value, level)
+        except ValueError:
+            # Python does not print a number of thousands of digits.
+            return value_text(value)
+
+    def repr_instance(self, value: Any, _level: int) -> str:
+        return value_text(value)
 
 
 _short = lru_cache(_Short)
@@ -58,7 +63,7 @@ def _is_small(value: Any) -> bool:
 
 def shown(value: Any, limit: int = LONGEST) -> str:
     """The value in at most ``limit`` characters."""
-    text = clean(_ADDRESS.sub("", _usual(value) or _short(limit).repr(value)))
+    text = clean(_usual(value) or _short(limit).repr(value))
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 

@@ -13,5 +13,5 @@ from engine.explore.story.story import (
     time_text as time_text,
 )
 from engine.explore.story.swimlane import page as page
-from engine.explore.story.teller import Saying as Saying, sayings as sayings, tell as tell
+from engine.explore.story.teller import Saying as Saying, sayings as sayings, tell as tell, value_text as value_text
 from engine.explore.story.witness import OutputChanged as OutputChanged, RecordsRead as RecordsRead, Witness as Witness

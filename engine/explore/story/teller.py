@@ -6,11 +6,14 @@ not concern the job (credits, ends of partitions, states of tasks that merely ru
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from engine.elements.errors import shorten
 from engine.explore.cases import Case
 from engine.explore.run import Bounds, FinishedCase, Invariant, Subject, run_case
 from engine.explore.story.story import (
@@ -72,6 +75,7 @@ from engine.runtime.kernel import START_NS
 _BARRIER = "CheckpointBarrier"
 _LAST_WATERMARK_MS = 2**63 - 1
 _LONGEST_VALUE = 60
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _RECORDS_SHOWN = 4
 
 
@@ -392,6 +396,11 @@ def _values(values: Sequence[Any]) -> str:
     return _listed(map(_value, values), len(values))
 
 
+def value_text(value: Any) -> str:
+    """``repr(value)``, the same in every process: without addresses in memory, and of any value."""
+    return _ADDRESS.sub("", shorten(value, sys.maxsize))
+
+
 def _value(value: Any) -> str:
-    text = repr(value)
+    text = value_text(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"

@@ -10,6 +10,7 @@ The result is a list of *entries* in the order in which they happened: trace eve
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple, get_args
 
 from engine.elements.batch import Batch
+from engine.elements.errors import shorten
 from engine.elements.events import StopMode
 from engine.elements.operator import Operator, OperatorFactory, TwoInputOperator
 from engine.elements.source import Source, SourceContext, SplitReader
@@ -362,11 +364,11 @@ class _WatchedSource:
         """The number of a record read from a position that the source never gave: the position was made up. It is taken
         for the last equal record, or for one after all that were seen."""
         seen = self._seen.get(split, {})
-        return seen.get(repr(value), max(seen.values(), default=-1) + 1)
+        return seen.get(shorten(value, sys.maxsize), max(seen.values(), default=-1) + 1)
 
     def read(self, split: str, first: int, batch: Batch) -> None:
         seen = self._seen.setdefault(split, {})
-        seen.update((repr(value), number) for number, value in enumerate(batch.values, start=first))
+        seen.update((shorten(value, sys.maxsize), number) for number, value in enumerate(batch.values, start=first))
         key = f"{self._uid}/{split}"
         dropped = self._dropped.get(key, ())
         kept = [
