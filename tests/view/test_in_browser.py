@@ -234,6 +234,7 @@ def test_on_paper(browser: Any, judged: Path) -> None:
     assert page.locator(".paper svg").count() >= 3
     assert not page.locator(".chart").is_visible()
     assert not page.locator(".player").is_visible()
+    assert page.locator(".chapters button").first.is_visible()
     assert page.locator("details:not([open])").count() == 0
     assert page.evaluate(_CUT_OFF) == []
 

@@ -14,7 +14,7 @@ from engine.runtime.config import CostModel
 from engine.view import Recorder, changing_cells
 from engine.view.chapters import chapters_of
 from engine.view.page_data import IN_FLIGHT, LOST, NORMAL, ORPHAN
-from engine.view.readings import Reading, cells_of, channels_of, pressure_of, queue_of, state_of
+from engine.view.readings import KeyedTexts, Reading, cells_of, channels_of, pressure_of, queue_of, state_of
 from operators.basic import ListCheckpointed
 from operators.log.connectors import LogSink
 from operators.sources import FunctionSource, SourceFunction, SourceFunctionContext
@@ -65,9 +65,10 @@ def _counted(data: dict[str, Any]) -> dict[str, str]:
     return found
 
 
-def test_state_by_key() -> None:
-    """The state of each key is shown as it was: two records of each key were counted."""
-    found = _counted(data_of(recorded()[0]))
+@pytest.mark.parametrize("backend", ["heap", "lsm", "changelog"])
+def test_state_by_key(backend: str) -> None:
+    """The state of each key is shown as it was, on every backend: two records of each key were counted."""
+    found = _counted(data_of(recorded(state_backend=backend)[0]))
 
     assert sorted(found.values()) == ["('a', 2)", "('b', 2)"]
 
@@ -202,6 +203,19 @@ def test_sources_with_an_operator_of_their_own(kind: str, tmp_path: Path) -> Non
     assert shown == ["read to its end"] if kind == "function" else [text and text[:3] for text in shown] == [
         "(0,", "(2,", "(4,", "(6,", None
     ]  # fmt: skip
+
+
+def test_state_is_told_anew_where_it_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that changes one key of many puts one key into words, not all of them."""
+    original, told = KeyedTexts._texts, []
+    monkeypatch.setattr(KeyedTexts, "_texts", lambda *one: told.append(1) or original(*one))
+    job = Job("keys", max_parallelism=128)
+    numbers = job.source(CollectionSource(list(range(60))), name="numbers")
+    numbers.key_by(lambda one: one % 30).reduce(max, name="most").sink(LogSink("out"), name="out", chain=False)
+
+    recorded(job)
+
+    assert 30 <= len(told) < 2 * 60
 
 
 def _everything(recorder: Recorder) -> dict[Reading, str]:

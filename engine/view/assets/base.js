@@ -5,8 +5,11 @@ const IMPORTANT = ["crash", "fault", "restore", "commit", "complete", "abort", "
 const CONTROL = { "-1": "job manager", "-2": "process", "-3": "fault", "-4": "user" };
 /* Above MANY lanes, vertices are columns; an expanded one shows MANY subtasks at a time. */
 const MANY = 24, EXPORTED_ROWS = 400, PRINTED_ROWS = 120, LISTED = 150;
-const KINDS = [["state", "State by key"], ["position", "Source positions"], ["transaction", "Pending transactions"],
-  ["reader", "What a reader sees"], ["pressure", "Back pressure"]];
+const KINDS = [["state", "State by key", "Task", "State [key]", "Value"], ["position", "Source positions", "Task", "Split", "Position"],
+  ["transaction", "Pending transactions", "Task", "Transaction", "How far it is"], ["reader", "What a reader sees", "Output", "Row", "Seen"],
+  ["pressure", "Back pressure", "Task", "", "Outputs"]];
+/* 2 before 10. */
+const inOrder = new Intl.Collator("en", { numeric: true }).compare;
 
 function html(tag, attributes, ...children) { return made(document.createElement(tag), attributes, children); }
 function svg(tag, attributes, ...children) { return made(document.createElementNS(SVG, tag), attributes, children); }

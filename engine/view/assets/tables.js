@@ -11,7 +11,7 @@ function folded(title, parts) {
 }
 function cellTables(run, other) {
   const parts = [];
-  for (const [kind, title] of KINDS) {
+  for (const [kind, title, ...heads] of KINDS) {
     const rows = [];
     for (const [number, text] of run.values) {
       const cell = run.cells[number];
@@ -25,8 +25,8 @@ function cellTables(run, other) {
     }
     if (!rows.length) continue;
     const key = new Map(rows.map(([cell]) => [cell, cell.join(" ")]));
-    rows.sort((one, two) => (key.get(one[0]) < key.get(two[0]) ? -1 : 1));
-    parts.push(html("h3", {}, title), html("div", { class: "wide" }, html("table", { class: "cells" }, html("tbody", {}, rows.slice(0, LISTED).map(([cell, text, changed, differs]) =>
+    rows.sort((one, two) => inOrder(key.get(one[0]), key.get(two[0])));
+    parts.push(html("h3", {}, title), html("div", { class: "wide" }, html("table", { class: "cells" }, html("thead", {}, html("tr", {}, heads.map((text) => html("th", { scope: "col" }, text)))), html("tbody", {}, rows.slice(0, LISTED).map(([cell, text, changed, differs]) =>
       html("tr", { class: [changed && "changed", differs && "differs"].filter(Boolean).join(" ") || null }, html("td", {}, cell[1]), html("td", { class: "long" }, cell[2]), html("td", { class: "long" }, kind === "reader" ? (text === "–" ? "not seen" : text === "1" ? "once" : text) : text)))))));
     if (rows.length > LISTED) parts.push(html("p", { class: "soft" }, `and ${count(rows.length - LISTED)} more`));
   }
