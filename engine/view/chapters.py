@@ -29,9 +29,12 @@ def _chapters(data: Mapping[str, Any], cut: Mapping[str, Any]) -> Iterator[Chapt
         yield f"▷ checkpoint {number} is triggered: each source takes its snapshot and sends a barrier", trigger
     yield from _crossing(data, cut)
     yield f"◆ {data['lanes'][_lane_at(cut, last)]} takes the last snapshot: now the cut is complete", last
-    crash = _row(data, 0, lambda row: row[4], until=restored)
+    crash = _row(data, last, lambda row: row[4], until=restored)
+    fault = _row(data, last, lambda row: row[2] == "fault", until=restored)
     if crash is not None:
         yield f"✕ {data['lanes'][actions[crash][1]] if actions[crash][1] >= 0 else 'the process'} dies", crash
+    elif fault is not None:
+        yield f"⚡ {actions[fault][3]}", fault
     yield f"↻ {actions[restored][3]}: state and source positions go back to the cut", restored
     senders = {data["channels"][channel][0] for channel, _ in cut["byChannel"]}
     again = _row(data, restored, lambda row: "(again)" in row[3] and (not senders or row[1] in senders))

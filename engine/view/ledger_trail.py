@@ -64,8 +64,8 @@ def _way(output: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[tuple[s
     begun = [row for row, one in enumerate(actions) if one[3].startswith(f"attempt {attempt} starts ")]
     for row in begun[:1]:
         yield f"attempt {attempt} begins", row
-        died = [at for at in range(row) if actions[at][4]]
-        yield from (("the crash before it", at) for at in died[-1:])
+        struck = [at for at in range(row) if actions[at][4] or actions[at][2] == "fault"]
+        yield from (("what had failed before", at) for at in struck[-1:])
 
 
 def _began(ledger: EffectLedger, attempt: int) -> str:

@@ -64,7 +64,10 @@ class _Cut:
     at: dict[int, tuple[int, int]] = field(default_factory=dict)
     state: str = "pending"
     orphans: dict[int, int] = field(default_factory=dict)
-    """By channel."""
+    """By channel, as the oracle has judged it."""
+    crossed: dict[int, int] = field(default_factory=dict)
+    """By channel: records of the orphans that are drawn. The only number for a checkpoint that the job manager has
+    written, and not lived to complete: it may be restored, and is not judged."""
     in_transit: int = 0
     restored: int | None = None
     """The row at which the job was restored from it first."""
@@ -101,7 +104,7 @@ class _Run:
         for entry_number, entry, saying in sayings(self._witness):
             self._act(entry_number, entry, saying)
         self._walk()
-        steps = self._steps()
+        steps, arrows = self._steps(), self._arrows()
         return {
             "lanes": self._lanes,
             "vertexOf": self._vertex_of,
@@ -113,7 +116,7 @@ class _Run:
             "actions": self._actions,
             "steps": steps,
             "cells": [[cell.kind, clean(cell.owner), cell.name] for cell in self._cells],
-            "arrows": self._arrows(),
+            "arrows": arrows,
             "cuts": [self._cut(one) for one in self._cuts.values()],
             "spans": self._spans,
             "reads": self._reads,
@@ -259,10 +262,13 @@ class _Run:
                 cuts.setdefault(cut.attempt, []).append(cut)
         along = {attempt: _CutsAlong(some) for attempt, some in cuts.items()}
         arrows: list[list[Any]] = []
-        for one in self._elements.values():
+        for element, one in self._elements.items():
             for row, entry in one.taken or [(-1, -1)]:
                 near = along[one.attempt].near(one.entry, entry) if one.attempt in along else ()
                 fate, checkpoint = self._fate(one, entry, near)
+                if fate == ORPHAN:
+                    crossed = self._cuts[one.attempt, checkpoint].crossed
+                    crossed[element[2]] = crossed.get(element[2], 0) + len(self._witness.values.get(element, (None,)))
                 arrows.append(
                     [one.row, row, one.sender, one.receiver, one.label, int(one.is_barrier), fate, checkpoint]
                 )
@@ -282,6 +288,7 @@ class _Run:
         return (NORMAL, 0) if taken >= 0 else (LOST, 0)
 
     def _cut(self, cut: _Cut) -> dict[str, Any]:
+        orphans = cut.orphans or cut.crossed
         captured = sum(
             count for (attempt, number, _), count in self._captured.items()
             if (attempt, number) == (cut.attempt, cut.checkpoint_id)
@@ -289,10 +296,10 @@ class _Run:
         return {
             "id": cut.checkpoint_id,
             "attempt": cut.attempt[1],
-            "state": cut.state,
+            "state": "written" if cut.state == "pending" and cut.restored is not None else cut.state,
             "at": [[lane, row] for lane, (row, _) in sorted(cut.at.items())],
-            "orphans": sum(cut.orphans.values()),
-            "byChannel": list(cut.orphans.items()),
+            "orphans": sum(orphans.values()),
+            "byChannel": list(orphans.items()),
             "restored": cut.restored,
             "inTransit": cut.in_transit,
             "captured": captured,

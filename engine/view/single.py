@@ -124,7 +124,7 @@ def run_page(
 def first_of_interest(data: Mapping[str, Any]) -> int:
     """The step that a page opens at: the orphan or the crash of its story; else the first orphan, crash or completed
     checkpoint; else the first step."""
-    signs = [row for sign in "◎✕" for text, row in data["chapters"] if text.startswith(sign)]
+    signs = [row for sign in "◎✕⚡" for text, row in data["chapters"] if text.startswith(sign)]
     orphans = [arrow[1] for arrow in data["arrows"] if arrow[6] == ORPHAN]
     rows = [*signs, *orphans]
     for kind in ("crash", "complete"):

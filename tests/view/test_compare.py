@@ -39,6 +39,18 @@ def test_one_record_counts_twice() -> None:
     assert verdict_of(runs) == "mode aligned counts each record once, mode at-least-once counts 1 record twice"
     assert comparison_table(runs)["rows"][1] == ["records counted twice", "0", "1"]
     assert comparison_page("two", runs).count("counted twice: it arrived") >= 1
+    # The job manager has died after it had written the checkpoint: no oracle has judged it, and it was restored.
+    cut = at_least_once.data["cuts"][0]
+    assert (cut["state"], cut["orphans"], cut["byChannel"][0][1]) == ("written", 1, 1)
+    told = at_least_once.data["chapters"]
+    assert any("(in all: 1 at count)" in text for text, _ in told)
+    assert "⚡ crash:job manager@after:manifest.rename#1 strikes" in [text for text, _ in told]
+    (twice,) = [one for one in at_least_once.data["ledger"]["outputs"] if one["row"] == "('b', 2)"]
+    names = [name for name, _ in twice["way"]]
+    assert names == [
+        "read", "what had failed before", "attempt 2 begins", "read again", "the cut of checkpoint 2 ends",
+        "it is complete",
+    ]  # fmt: skip
 
 
 def test_pages_of_cases() -> None:
