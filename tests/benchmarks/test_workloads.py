@@ -8,11 +8,12 @@ from random import Random
 
 import pytest
 
-from benchmarks import bare_model, explore, files, heap, kernel, keyed_sum, measure, scale, studies, w2
+from benchmarks import bare_model, explore, files, heap, kernel, keyed_sum, measure, pages, scale, studies, w2
 from benchmarks.keyed_sum import KeyedSum, bare_loop, expected_sums, make_records
 from benchmarks.w2 import ColumnarWindows, KeyedWindows
 from engine.cli.cases import load_subject_and_scenario
 from engine.explore.run import run_case
+from engine.observe.trace import TraceDigest
 
 COUNT = 12_000
 
@@ -184,3 +185,11 @@ def test_the_bare_model_publishes_what_the_standard_scenario_does() -> None:
     assert sorted(map(repr, expected)) == sorted(rows)
     assert all(bare_model.bare_case(seed) == expected for seed in range(100))
     assert any(bare_model.bare_case(seed, aligns=False) != expected for seed in range(100))
+
+
+def test_a_recorded_run_is_the_run_that_it_is_set_against() -> None:
+    """Both have one trace digest, so the ratio is of the recorder alone; and the page is about as long as asked for."""
+    assert pages._run(20)[1] == pages._recorded_run(20)[1]
+    recorder, execution = pages._recorded(20, TraceDigest())
+    recorder.run(execution)
+    assert 0.7 < recorder.entries / (2 * 20 * pages._EVENTS_OF_A_RECORD) < 1.5
