@@ -306,6 +306,7 @@ def test_a_thousand_subtasks(browser: Any, tmp_path: Path) -> None:
         assert page.evaluate(DRAWN) < 6000
     assert page.locator(".picture rect.task").count() <= 2 + 24 + 2
     page.get_by_text("by operator and subtask").first.click()
+    page.wait_for_selector("details[open] tr")
     rows = page.locator("details[open] tr")
     assert rows.filter(has_text="and 936 more").count() == 1
     assert rows.filter(has_text="Maximum").count() == 1

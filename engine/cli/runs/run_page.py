@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.cli.runs.next_step import again
 from engine.explore.run import Subject
+from engine.report.units import plural
 from engine.report.verdict import Verdict
 from engine.runtime.faulted import ProcessDiedError
 from engine.view import Recorder, RunFace, run_page, trail_of, write_page
@@ -80,10 +81,11 @@ def _of_cuts(report: dict[str, Any]) -> list[tuple[str, str]]:
             told.append(
                 (
                     "why",
-                    f"{cut['orphans']:,} records count twice. Attempt {restore['attempt']} was restored from checkpoint"
-                    f" {cut['checkpoint_id']}, which is no consistent cut: its state holds these records, which had"
-                    " overtaken the barrier of a slower input (the orphans in the diagram), and its source positions"
-                    " lie before them. So the sources sent them again, and they were counted again.",
+                    f"{plural(cut['orphans'], 'record')} {'counts' if cut['orphans'] == 1 else 'count'} twice. Attempt"
+                    f" {restore['attempt']} was restored from checkpoint {cut['checkpoint_id']}, which is no consistent"
+                    " cut: its state holds what had overtaken the barrier of a slower input (the orphans in the"
+                    " diagram), and its source positions lie before that. So the sources sent it again, and it was"
+                    " counted again.",
                 )
             )
     return told

@@ -4,7 +4,7 @@ const SIGNS = { crash: "✕", fault: "⚡", complete: "✔", abort: "⊘", commi
 const IMPORTANT = ["crash", "fault", "restore", "commit", "complete", "abort", "trigger", "snapshot"];
 const CONTROL = { "-1": "job manager", "-2": "process", "-3": "fault", "-4": "user" };
 /* Above MANY lanes, vertices are columns; an expanded one shows MANY subtasks at a time. */
-const MANY = 24, EXPORTED_ROWS = 400, PRINTED_ROWS = 120, LISTED = 150;
+const MANY = 24, EXPORTED_ROWS = 400, PRINTED_ROWS = 120, LISTED = 150, LISTED_CELLS = 30, MOST_CELLS = 1000;
 const KINDS = [["state", "State by key", "Task", "State [key]", "Value"], ["position", "Source positions", "Task", "Split", "Position"],
   ["transaction", "Pending transactions", "Task", "Transaction", "How far it is"], ["reader", "What a reader sees", "Output", "Row", "Seen"],
   ["pressure", "Back pressure", "Task", "", "Outputs"]];

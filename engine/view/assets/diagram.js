@@ -106,7 +106,7 @@ class Diagram {
     if (dies && who < 0 && who !== -1) parts.push(svg("line", { class: "dead", x1: this.gutter, x2: this.right, y1: y, y2: y }));
     parts.push(sign ? svg("text", { class: `sign halo ${dies ? "crash" : kind}`, x, y: y + 4.5 }, sign) : svg("circle", { class: "dot", cx: x, cy: y, r: 3 }));
     const name = begins ? `${step + 1}  +${duration(time)}` : "";
-    if (this.narrow) parts.push(svg("text", { x: 8, y: y + 21, class: "halo" }, begins ? `${name}  ${said}` : said));
+    if (this.narrow) parts.push(svg("text", { x: 8, y: y + 21, class: "halo" }, begins ? [svg("tspan", { class: "soft" }, name), ` ${said}`] : said));
     else parts.push(svg("text", { class: "soft", x: 8, y: y + 4 }, name), svg("text", { x: this.right + 10, y: y + 4 }, said));
     return parts;
   }

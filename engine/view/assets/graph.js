@@ -1,5 +1,7 @@
 /* The job graph, with the queues of its channels. A node is a column of the space-time diagram. */
 const NODE = { width: 148, height: 38, gap: 96, between: 18 };
+/* A wide graph becomes smaller until its names would not be readable; then it scrolls. */
+const LEAST_SCALE = 0.7;
 class Graph {
   constructor(run) {
     this.run = run;
@@ -49,7 +51,7 @@ class Graph {
       const queue = queues.map((cell) => run.values.get(cell)).filter((text) => text !== undefined), stopped = blocked.filter((cell) => run.values.has(cell)).length;
       const x1 = from.x + NODE.width, y1 = from.y + NODE.height / 2, x2 = to.x, y2 = to.y + NODE.height / 2, back = x2 <= x1;
       const path = back ? `M${x1},${y1} C${x1 + 50},${y1 + 90} ${x2 - 50},${y2 + 90} ${x2},${y2}` : `M${x1},${y1} C${x1 + NODE.gap / 2},${y1} ${x2 - NODE.gap / 2},${y2} ${x2},${y2}`;
-      const said = [queue.length ? (channels === 1 ? queue[0] : `${plural(queue.length, "channel")} filled`) : null, stopped ? (channels === 1 ? "⛔ blocked" : `⛔ ${stopped} blocked`) : null].filter(Boolean).join(" ");
+      const said = [queue.length ? (channels === 1 ? queue[0] : `${plural(queue.length, "channel")} filled`) : null, stopped ? (channels === 1 ? "▨ blocked" : `▨ ${stopped} blocked`) : null].filter(Boolean).join(" ");
       parts.push(svg("path", { class: `channel${stopped ? " stopped" : queue.length ? " full" : ""}`, d: path }));
       if (!said) continue;
       labels.push(svg("text", { class: "halo", "text-anchor": "middle", "font-size": 11, x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 5 }, shortened(said, 46), svg("title", {}, said)));
@@ -66,7 +68,7 @@ class Graph {
       if (died) twin.push(`${node.name}: ${many ? `${died} subtasks are dead` : "is dead"}`);
       if (pressed) twin.push(`${node.name}: outputs are full (back pressure)`);
     }
-    this.svg = svg("svg", { width: this.wide, height: this.tall, viewBox: `0 0 ${this.wide} ${this.tall}`, role: "img", "aria-label": `Job graph. ${twin.join("; ") || "All channels are empty."}` }, parts, labels);
+    this.svg = svg("svg", { width: this.wide, height: this.tall, viewBox: `0 0 ${this.wide} ${this.tall}`, style: `max-width: max(100%, ${Math.round(LEAST_SCALE * this.wide)}px); height: auto`, role: "img", "aria-label": `Job graph. ${twin.join("; ") || "All channels are empty."}` }, parts, labels);
     this.place.replaceChildren(this.svg);
     this.words.replaceChildren(...(twin.length ? twin : ["All channels are empty."]).map((line) => html("li", {}, line)));
   }

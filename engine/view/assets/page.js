@@ -58,7 +58,7 @@ function main(data) {
     runs.forEach((run, number) => {
       nows[number].replaceChildren(...nowOf(run));
       if (run.told) run.told();
-      states[number].replaceChildren(...cellTables(run, two ? runs[1 - number] : null));
+      states[number].replaceChildren(...cellTables(run, two ? runs[1 - number] : null, () => go(at)));
       graphs[number].draw();
       diagrams[number].follow();
     });
@@ -92,10 +92,10 @@ function main(data) {
       button("◀◀", "Previous event that matters (p)", () => jump(-1)), button("▶▶", "Next event that matters (n)", () => jump(1)), playButton, themeButton, told),
     each((run, number) => nows[number]),
     section("Space and time", legend(), each((run, number) => [html("div", { class: "tools" }, files("space-time diagram", () => diagrams[number].exported()), diagrams[number].groups), diagrams[number].chart]), details),
-    section("Job graph", html("p", { class: "soft" }, "A thick line: a channel with records or barriers in it. A dashed one, ⛔: blocked. ▲: back pressure. ✕: dead."),
+    section("Job graph", html("p", { class: "soft" }, "A thick line: a channel with records or barriers in it. A dashed one, ▨: blocked. ▲: back pressure. ✕: dead."),
       each((run, number) => [html("div", { class: "tools" }, files("job graph", () => graphs[number].exported())), graphs[number].place, html("details", {}, html("summary", {}, "The job graph in words, at this step"), graphs[number].words)])),
     section("State at this step", html("p", { class: "soft" }, "▸ has changed in this step."), each((run, number) => states[number])),
-    runs.some((run) => run.violations.length) ? section("Invariants", each((run) => html("ul", {}, run.violations.map((one) => html("li", { class: "bad" }, `${one.name}: ${one.text} `, one.step >= 0 ? html("button", { class: "small", onclick: () => go(rowOf(run, one.step)) }, `step ${one.step + 1}`) : null))))) : null,
+    runs.some((run) => run.violations.length) ? section("Invariants", each((run) => (!run.violations.length ? html("p", { class: "good" }, "none is violated") : html("ul", {}, run.violations.map((one) => html("li", { class: "bad" }, `${one.name}: ${one.text} `, one.step >= 0 ? html("button", { class: "small", onclick: () => go(rowOf(run, one.step)) }, `step ${one.step + 1}`) : null)))))) : null,
     runs.some((run) => run.ledger) ? section("Ledger: from an output to its source", each((run) => ledgerPart(run))) : null,
     runs.some((run) => run.checkpoints) ? section("Checkpoints", each((run) => checkpointTables(run.checkpoints))) : null,
     section("Over virtual time", each((run) => seriesPart(run))),

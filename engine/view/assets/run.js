@@ -5,6 +5,7 @@ class Run {
     this.step = -1;
     this.values = new Map(this.before);
     this.changed = new Set();
+    this.inFull = new Set();
     this.stepOfRow = new Uint32Array(this.actions.length + 1);
     this.steps.forEach((step, number) => this.stepOfRow.fill(number, step.r[0], step.r[1]));
     this.important = new Uint8Array(this.steps.length);

@@ -9,7 +9,8 @@ function folded(title, parts) {
   made.fill = () => { made.append(...parts()); made.fill = () => {}; };
   return made;
 }
-function cellTables(run, other) {
+/* Of each kind of cells at most LISTED_CELLS, those that have changed or differ first of all, unless all are asked for. */
+function cellTables(run, other, again) {
   const parts = [];
   for (const [kind, title, ...heads] of KINDS) {
     const rows = [];
@@ -26,9 +27,12 @@ function cellTables(run, other) {
     if (!rows.length) continue;
     const key = new Map(rows.map(([cell]) => [cell, cell.join(" ")]));
     rows.sort((one, two) => inOrder(key.get(one[0]), key.get(two[0])));
-    parts.push(html("h3", {}, title), html("div", { class: "wide" }, html("table", { class: "cells" }, html("thead", {}, html("tr", {}, heads.map((text) => html("th", { scope: "col" }, text)))), html("tbody", {}, rows.slice(0, LISTED).map(([cell, text, changed, differs]) =>
+    const matters = rows.filter((row) => row[2] || row[3]).slice(0, LISTED_CELLS), few = new Set([...matters, ...rows.filter((row) => !(row[2] || row[3])).slice(0, LISTED_CELLS - matters.length)]);
+    const listed = run.inFull.has(kind) ? rows.slice(0, MOST_CELLS) : rows.filter((row) => few.has(row));
+    parts.push(html("h3", {}, title), html("div", { class: "wide" }, html("table", { class: "cells" }, html("thead", {}, html("tr", {}, heads.map((text) => html("th", { scope: "col" }, text)))), html("tbody", {}, listed.map(([cell, text, changed, differs]) =>
       html("tr", { class: [changed && "changed", differs && "differs"].filter(Boolean).join(" ") || null }, html("td", {}, cell[1]), html("td", { class: "long" }, cell[2]), html("td", { class: "long" }, kind === "reader" ? (text === "–" ? "not seen" : text === "1" ? "once" : text) : text)))))));
-    if (rows.length > LISTED) parts.push(html("p", { class: "soft" }, `and ${count(rows.length - LISTED)} more`));
+    if (rows.length > listed.length) parts.push(html("p", { class: "soft" }, `and ${count(rows.length - listed.length)} more `,
+      html("button", { class: "small", onclick: () => { run.inFull.add(kind); again(); } }, `show all: ${title}`)));
   }
   return parts.length ? parts : [html("p", { class: "soft" }, "no state yet")];
 }
