@@ -260,6 +260,23 @@ def test_a_job_without_records(browser: Any, tmp_path: Path) -> None:
     assert opened.problems == []
 
 
+def test_a_page_in_a_notebook(browser: Any, tmp_path: Path) -> None:
+    """In the frame of a cell a page can be stepped through, too, and nothing complains."""
+    path = tmp_path / "cell.html"
+    path.write_text(f"<html data-ready><body>{watch(counting.job(), batch_size=1)._repr_html_()}", "utf-8")
+
+    opened = Opened(browser, path, 800, "light")
+    frame = opened.page.frames[1]
+    frame.wait_for_selector("html[data-ready]")
+    before = frame.evaluate("weir.at")
+    frame.get_by_label("Step forward (right arrow)").click()
+    # The address would be written a moment later.
+    opened.page.wait_for_timeout(400)
+
+    assert frame.evaluate("weir.at") == before + 1
+    assert opened.problems == []
+
+
 def test_many_subtasks(browser: Any, tmp_path: Path) -> None:
     """They are grouped by vertex. A vertex opens where it acts, a few subtasks at a time, and closes again."""
     path = tmp_path / "many.html"

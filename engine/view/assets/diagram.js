@@ -1,5 +1,5 @@
 /* The space-time diagram. Only rows in sight are in the page. */
-const TEXT_ROOM = 320;
+const TEXT_ROOM = 320, PAPER = 1030;
 let drawn = 0;
 class Diagram {
   constructor(run, go, changed) {
@@ -15,8 +15,8 @@ class Diagram {
       if (row >= 0 && row < run.actions.length) go(run.stepOfRow[row]);
     });
   }
-  measure() {
-    const names = this.heads(), columns = names.length, width = Math.max(280, this.chart.clientWidth - 2);
+  measure(width = Math.max(280, this.chart.clientWidth - 2)) {
+    const names = this.heads(), columns = names.length;
     /* Texts stand beside the columns, or below the signs where that leaves too little room for them. */
     const beside = Math.max(46, Math.min(104, (Math.min(0.55 * width, columns * 104) - 20) / columns));
     this.narrow = width - 128 - beside * columns < TEXT_ROOM;
@@ -179,7 +179,10 @@ class Diagram {
   /* For paper: the rows around this step, in pieces that break between pages and not within a row. */
   printed() {
     const step = this.run.steps[Math.max(0, this.run.step)], first = Math.max(0, (step ? step.r[0] : 0) - PRINTED_ROWS / 3), last = Math.min(this.run.actions.length, first + PRINTED_ROWS), pieces = [];
+    /* Over the whole sheet, also where two runs share the screen. */
+    this.measure(PAPER);
     for (let row = first; row < last; row += 20) pieces.push(this.picture(row, Math.min(last, row + 20), row === first));
+    this.measure();
     const left = this.run.actions.length - (last - first);
     return [...pieces, left > 0 ? html("p", { class: "soft" }, `Rows ${count(first + 1)} to ${count(last)}, around this step; ${count(left)} more are not printed.`) : ""];
   }

@@ -64,7 +64,8 @@ function main(data) {
     });
     if (details.open) tell();
     clearTimeout(named);
-    named = setTimeout(() => history.replaceState(null, "", `#step=${at + 1}`), 300);
+    /* The frame of a notebook has no address of its own. */
+    if (location.protocol !== "about:") named = setTimeout(() => history.replaceState(null, "", `#step=${at + 1}`), 300);
   }
   const jump = (way) => { for (let to = at + way; to >= 0 && to < rows.length; to += way) if (runs.some((run, number) => run.important[rows[to][number]] && rows[to][number] !== (rows[to - 1] || [])[number])) return go(to); };
   const play = () => { playing = playing ? clearInterval(playing) : setInterval(() => (at < rows.length - 1 ? go(at + 1) : play()), 600); playButton.textContent = playing ? "pause" : "play"; };
