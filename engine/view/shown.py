@@ -57,7 +57,7 @@ def _usual(value: Any) -> str:
 def _is_small(value: Any) -> bool:
     kind = value.__class__
     if kind is int:
-        return -_SMALL < value < _SMALL
+        return bool(-_SMALL < value < _SMALL)
     return kind is float or (kind is str and len(value) <= _SHORT and value.isascii() and value.isprintable())
 
 
