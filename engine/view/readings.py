@@ -68,7 +68,10 @@ def _cells(task: Task) -> Iterator[tuple[Reading, str]]:
             for name, transaction in operator.transactions():
                 yield Reading(TRANSACTION, owner, shown(transaction)), name
         elif isinstance(operator, SinkOperator) and task.life.state not in _GONE:
-            pending = operator.fingerprint()
+            told = operator.uncommitted()
+            pending = operator.fingerprint() if told is None else None
+            for name, amount in told or ():
+                yield Reading(TRANSACTION, owner, name), amount
             if pending is not None:
                 yield Reading(TRANSACTION, owner, "to be committed"), shown(pending, 120)
 

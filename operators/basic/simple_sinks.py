@@ -30,6 +30,10 @@ _IN_MEMORY = "keeps its rows in the memory of one process: use a CollectSink wit
 class SinkOperator(Operator):
     """Base of sinks: takes records and has no output."""
 
+    def uncommitted(self) -> list[tuple[str, str]] | None:
+        """For people: what readers do not see yet, as a name and an amount; ``None`` = the sink has no words for it."""
+        return None
+
     def process_watermark(self, timestamp_ms: int) -> None:
         """Event time ends here."""
 
@@ -206,6 +210,12 @@ class _TransactionalCollect(SinkOperator):
         if not self.context.checkpointing_enabled:
             self._results.append(self._current)
             self._current = []
+
+    def uncommitted(self) -> list[tuple[str, str]]:
+        waiting = [(f"for checkpoint {number}", records) for (_, number), records in self._pending.items()]
+        open_ones = [("open", self._current)] if self._current else []
+        counts = [(name, len(records)) for name, records in [*waiting, *open_ones]]
+        return [(name, f"{count:,} record{'' if count == 1 else 's'}") for name, count in counts]
 
     def fingerprint(self) -> object:
         return sorted(map(repr, self._current)), repr(sorted(self._pending.items()))

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from engine import CollectionSource, FileSource, Job, TextFormat
+from engine import CollectionSource, FileSink, FileSource, Job, TextFormat
+from engine.explore.run import Subject
 from engine.observe.trace_events import AttemptStarted
-from engine.runtime.config import CostModel
+from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
+from engine.runtime.execution import Execution
 from engine.view import Recorder, changing_cells
 from engine.view.chapters import chapters_of
 from engine.view.page_data import IN_FLIGHT, LOST, NORMAL, ORPHAN
 from engine.view.readings import KeyedTexts, Reading, cells_of, channels_of, pressure_of, queue_of, state_of
-from operators.basic import ListCheckpointed
+from operators.basic import CollectedResults, CollectSink, ListCheckpointed
 from operators.log.connectors import LogSink
 from operators.sources import FunctionSource, SourceFunction, SourceFunctionContext
 from tests.view.recorded import data_of, plain_digest, recorded, wide
@@ -203,6 +205,33 @@ def test_sources_with_an_operator_of_their_own(kind: str, tmp_path: Path) -> Non
     assert shown == ["read to its end"] if kind == "function" else [text and text[:3] for text in shown] == [
         "(0,", "(2,", "(4,", "(6,", None
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("sink", "expected"),
+    [
+        (CollectSink(CollectedResults()), {"open": "1 record", "for checkpoint 1": "1 record"}),
+        (FileSink("rows", bucket=str), {"1: open": "2 B", "1: for checkpoint 1": "1 closed"}),
+    ],
+    ids=["collect", "files"],
+)
+def test_what_readers_do_not_see_yet(sink: Any, expected: dict[str, str], tmp_path: Path) -> None:
+    """Rows that wait for a checkpoint are told in words, and not as the sink keeps them."""
+    job = Job("waiting", max_parallelism=8)
+    job.source(CollectionSource([1, 2, 3]), name="numbers").sink(sink, name="out", chain=False)
+    recorder = Recorder(Subject(lambda _: job, label="waiting"))
+    plan = recorder.of_run(job.plan(), str(tmp_path))
+    config = RunConfig(batch_size=1, checkpoint_interval=CheckpointInterval.parse("1rec"))
+    recorder.run(Execution(plan, config, output_dir=str(tmp_path), instruments=[recorder.observe]))
+
+    data = data_of(recorder)
+
+    told = {
+        data["cells"][cell][2]: after
+        for step in data["steps"] for cell, _, after in step["c"]
+        if data["cells"][cell][0] == "transaction" and after is not None
+    }  # fmt: skip
+    assert expected.items() <= told.items(), told
 
 
 def test_state_is_told_anew_where_it_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ const CONTROL = { "-1": "job manager", "-2": "process", "-3": "fault", "-4": "us
 /* Above MANY lanes, vertices are columns; an expanded one shows MANY subtasks at a time. */
 const MANY = 24, EXPORTED_ROWS = 400, PRINTED_ROWS = 120, LISTED = 150, LISTED_CELLS = 30, MOST_CELLS = 1000;
 const KINDS = [["state", "State by key", "Task", "State [key]", "Value"], ["position", "Source positions", "Task", "Split", "Position"],
-  ["transaction", "Pending transactions", "Task", "Transaction", "How far it is"], ["reader", "What a reader sees", "Output", "Row", "Seen"],
+  ["transaction", "Pending transactions", "Task", "Transaction", "How far, how much"], ["reader", "What a reader sees", "Output", "Row", "Seen"],
   ["pressure", "Back pressure", "Task", "", "Outputs"]];
 /* 2 before 10. */
 const inOrder = new Intl.Collator("en", { numeric: true }).compare;

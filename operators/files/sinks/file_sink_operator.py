@@ -164,5 +164,12 @@ class FileSinkOperator(SinkOperator):
     def abandon(self) -> None:
         self.close()
 
+    def uncommitted(self) -> list[tuple[str, str]]:
+        return [
+            (f"{bucket.id}: {name}" if bucket.id else name, amount)
+            for _, bucket in sorted(self._buckets.active.items())
+            for name, amount in bucket.uncommitted()
+        ]
+
     def fingerprint(self) -> object:
         return self._buckets.fingerprint(), self._names.given, self._finished, self._watermark_ms

@@ -279,6 +279,13 @@ class Bucket:
         if part is not None:
             part.dispose()
 
+    def uncommitted(self) -> list[tuple[str, str]]:
+        """For people: files that readers do not see yet, by how far they are, and their amount."""
+        booked = self.pending_by_checkpoint.items()
+        told = [(f"for checkpoint {number}", f"{len(files)} closed") for number, files in booked]
+        told += [("since the last checkpoint", f"{len(self.pending)} closed")] if self.pending else []
+        return told if self.part is None else [*told, ("open", f"{self.part.size_bytes:,} B")]
+
     def fingerprint(self) -> object:
         part = self.part
         return (
