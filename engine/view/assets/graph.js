@@ -2,6 +2,8 @@
 const NODE = { width: 148, height: 38, gap: 96, between: 18 };
 /* A wide graph becomes smaller until its names would not be readable; then it scrolls. */
 const LEAST_SCALE = 0.7;
+/* Of a graph with more lines, only the words tell what is in its channels: labels would cover each other. */
+const MOST_LABELS = 8;
 class Graph {
   constructor(run) {
     this.run = run;
@@ -54,7 +56,7 @@ class Graph {
       const said = [queue.length ? (channels === 1 ? queue[0] : `${plural(queue.length, "channel")} filled`) : null, stopped ? (channels === 1 ? "▨ blocked" : `▨ ${stopped} blocked`) : null].filter(Boolean).join(" ");
       parts.push(svg("path", { class: `channel${stopped ? " stopped" : queue.length ? " full" : ""}`, d: path }));
       if (!said) continue;
-      labels.push(svg("text", { class: "halo", "text-anchor": "middle", "font-size": 11, x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 5 }, shortened(said, 46), svg("title", {}, said)));
+      if (this.lines.length <= MOST_LABELS) labels.push(svg("text", { class: "halo", "text-anchor": "middle", "font-size": 11, x: (x1 + x2) / 2, y: (y1 + y2) / 2 - 5 }, shortened(said, 46), svg("title", {}, said)));
       twin.push(`${from.name} → ${to.name}: ${said}`);
     }
     for (const node of this.nodes) {

@@ -93,7 +93,7 @@ function main(data) {
       button("◀◀", "Previous event that matters (p)", () => jump(-1)), button("▶▶", "Next event that matters (n)", () => jump(1)), playButton, themeButton, told),
     each((run, number) => nows[number]),
     section("Space and time", legend(), each((run, number) => [html("div", { class: "tools" }, files("space-time diagram", () => diagrams[number].exported()), diagrams[number].groups), diagrams[number].chart]), details),
-    section("Job graph", html("p", { class: "soft" }, "A thick line: a channel with records or barriers in it. A dashed one, ▨: blocked. ▲: back pressure. ✕: dead."),
+    section("Job graph", html("p", { class: "soft" }, "A thick line: a channel with records or barriers in it. A dashed one, ▨: blocked. ▲: back pressure. ✕: dead. What is in each channel is in words below."),
       each((run, number) => [html("div", { class: "tools" }, files("job graph", () => graphs[number].exported())), graphs[number].place, html("details", {}, html("summary", {}, "The job graph in words, at this step"), graphs[number].words)])),
     section("State at this step", html("p", { class: "soft" }, "▸ has changed in this step."), each((run, number) => states[number])),
     runs.some((run) => run.violations.length) ? section("Invariants", each((run) => (!run.violations.length ? html("p", { class: "good" }, "none is violated") : html("ul", {}, run.violations.map((one) => html("li", { class: "bad" }, `${one.name}: ${one.text} `, one.step >= 0 ? html("button", { class: "small", onclick: () => go(rowOf(run, one.step)) }, `step ${one.step + 1}`) : null)))))) : null,
