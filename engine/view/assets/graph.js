@@ -61,7 +61,8 @@ class Graph {
     }
     for (const node of this.nodes) {
       const pressed = node.lanes.filter((lane) => run.values.has(this.pressure.get(lane))).length, acts = node.lanes.some((lane) => acting.has(lane)), died = node.lanes.filter((lane) => dead.has(lane)).length;
-      const label = shortened(node.name, 20), middle = node.x + NODE.width / 2, many = node.lanes.length > 1;
+      /* The number of the subtask stays. */
+      const [number] = /(\[[^\]]*\]| ×\d+)?$/.exec(node.name), label = shortened(node.name.slice(0, node.name.length - number.length), 20 - number.length) + number, middle = node.x + NODE.width / 2, many = node.lanes.length > 1;
       const mark = died ? (many ? `✕ ${died} dead` : "✕ dead") : pressed ? (many ? `▲ ${pressed} with full outputs` : "▲ back pressure") : null;
       parts.push(svg("g", {}, svg("title", {}, node.name), svg("rect", { class: `task${acts ? " acts" : ""}${died ? " dead" : ""}`, x: node.x, y: node.y, width: NODE.width, height: NODE.height, rx: 6 }),
         svg("text", { x: middle, y: node.y + (mark ? 16 : 23), "text-anchor": "middle" }, label),
