@@ -99,8 +99,10 @@ files and databases; ``sinks.py`` has the same sinks. The others are parts of ``
 
 
 def test_no_example_is_forgotten() -> None:
-    """Each file of the tree is in one of the tables, and each of theirs is in the tree."""
-    found = {str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.py") if path.name != "__init__.py"}
+    """Each file of the tree is in one of the tables, and each of theirs is in the tree. Lessons about tuning are
+    programs that make and run jobs of their own."""
+    files = {path for path in EXAMPLES.rglob("*.py") if path.name != "__init__.py" and path.parent.name != "tuning"}
+    found = {str(path.relative_to(EXAMPLES)) for path in files}
     assert found == SEARCHED.keys() | NOT_SEARCHED.keys()
     assert SEARCHED.keys().isdisjoint(NOT_SEARCHED)
 
