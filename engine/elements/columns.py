@@ -220,6 +220,10 @@ def checked_column(name: str, column: object) -> Column:
     elif hasattr(column, "to_numpy"):
         # An Arrow array, chunked or not. One with another layout than a numpy array is converted.
         array = np.asarray(column.to_numpy(zero_copy_only=False))
+        if str(getattr(column, "type", "")) in ("string", "binary"):
+            # Of one type already, so that no item needs a look.
+            array.flags.writeable = False
+            return array
     else:
         raise ColumnError(f"column {name!r} is a {type(column).__name__}, not an array or a list")
     if array.ndim != 1:

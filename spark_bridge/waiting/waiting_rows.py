@@ -34,10 +34,12 @@ Owned = Callable[[Batch], Batch]
 class PeriodRows:
     """The rows of one period, in pieces."""
 
-    __slots__ = ("_pieces",)
+    __slots__ = ("_pieces", "_tables")
 
     def __init__(self) -> None:
         self._pieces: list[list[Any] | ColumnBatch] = []
+        self._tables: list[Any] = []
+        """The first pieces as ``pyarrow.Table``, as far as they were asked for: each checkpoint asks for all again."""
 
     def __len__(self) -> int:
         return sum(map(len, self._pieces))
@@ -74,14 +76,16 @@ class PeriodRows:
         import pyarrow as pa
 
         # Piece by piece: one that is empty, or of another type, has no say in the type of the others.
-        tables = [pa.table({name: pa.array(column) for name, column in piece.columns.items()}) for piece in pieces]
-        if len({table.schema for table in tables}) > 1:
+        for piece in pieces[len(self._tables) :]:
+            self._tables.append(pa.table({name: pa.array(column) for name, column in piece.columns.items()}))
+        if len({table.schema for table in self._tables}) > 1:
             return None
-        return pa.concat_tables(tables)
+        return pa.concat_tables(self._tables)
 
     def first(self, count: int) -> PeriodRows:
         """Take the first ``count`` rows away."""
         found = PeriodRows()
+        self._tables.clear()
         while len(found) < count:
             piece = self._pieces.pop(0)
             room = count - len(found)
