@@ -137,8 +137,10 @@ def test_words_say_what_pictures_show(browser: Any, pair: Path) -> None:
     page = opened.page
 
     page.get_by_text("The run in words").click()
-    assert "◎ an orphan of checkpoint 1" in page.locator("pre").nth(1).inner_text()
-    assert "here the cut of checkpoint 1 ends, with 1 orphan" in page.locator("pre").nth(1).inner_text()
+    page.wait_for_function("document.querySelectorAll('pre')[1].innerText !== ''")  # written after the click is over
+    words = page.locator("pre").nth(1).inner_text()
+    assert "◎ an orphan of checkpoint 1" in words
+    assert "here the cut of checkpoint 1 ends, with 1 orphan" in words
     ledger = page.locator("section[aria-label='mode at-least-once'] table button")
     ledger.last.focus()
     page.keyboard.press("Enter")
