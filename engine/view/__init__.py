@@ -19,5 +19,5 @@ from engine.view.perfetto import PerfettoTrace as PerfettoTrace, perfetto_trace 
 from engine.view.recorded_cases import case_page as case_page, cases_page as cases_page
 from engine.view.recorder import Recorder as Recorder
 from engine.view.side_by_side import Comparison as Comparison, side_by_side as side_by_side
-from engine.view.single import RunFace as RunFace, run_page as run_page
+from engine.view.single import FAULT as FAULT, RunFace as RunFace, run_page as run_page
 from engine.view.watch import Watched as Watched, watch as watch

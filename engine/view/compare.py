@@ -7,19 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.explore.cases import EXACTLY_ONCE, Case, promise_of, run_config
-from engine.explore.ledger import LOST, TWICE, VISIBLE, EffectReference, EffectsInvariant, Finding, RangeSet, reference
-from engine.explore.run import OUTPUT_DIR, FinishedCase, Subject, World, run_case
-from engine.observe.cut_oracle import CutOracle
-from engine.report.checkpoint_table import checkpoint_table
+from engine.explore.cases import Case, promise_of, run_config
+from engine.explore.ledger import LOST, TWICE, VISIBLE, Finding, RangeSet
+from engine.explore.run import FinishedCase, Subject
 from engine.report.units import format_bytes, format_ns, plural
-from engine.view.ledger_trail import trail_of
+from engine.view.case_recording import effects_of, record_case
 from engine.view.page import page
 from engine.view.page_data import ORPHAN
 from engine.view.pairing import pairs_of
 from engine.view.recorder import Recorder
 from engine.view.shown import clean
-from engine.view.single import RunFace, face_data, first_of_interest, notices
+from engine.view.single import first_of_interest, notices
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,34 +41,15 @@ def compare_modes(subject: Subject, case: Case, modes: Sequence[str]) -> list[Co
 
 
 def _run(subject: Subject, case: Case, mode: str) -> Compared:
-    recorder, oracle = Recorder(subject), CutOracle()
-    effects = EffectsInvariant(_expected(subject, case), EXACTLY_ONCE)
-    finished = run_case(
-        recorder.witness.subject,
-        case,
-        [recorder.witness, recorder, effects],
-        instruments=[oracle],
-        provenance=effects.ledger,
-    )
-    found = effects.found
+    made = record_case(subject, case, f"mode {mode}", effects_of(subject, case))
+    finished, data, table, found = made.finished, made.data, made.face.checkpoints, made.found
+    assert table is not None, "a process of the case has ended by itself"
     assert found is not None, "the invariant has judged the finished case"
-    result, config = finished.result, run_config(case)
-    table = checkpoint_table(result.checkpoints, finished.view.plan, config, oracle)
-    face = RunFace(f"mode {mode}", None, table, trail_of(effects.ledger, found), finished.violations)
-    data = face_data(recorder, face)
     sentences = tuple(dict.fromkeys(_sentence(one, data) for one in found.found))
     return Compared(
-        mode, case, finished, recorder, data, _measures(subject, finished, found.found, table, data), sentences,
-        bool(found.breaking(promise_of(config.protocol))),
+        mode, case, finished, made.recorder, data, _measures(subject, finished, found.found, table, data), sentences,
+        bool(found.breaking(promise_of(run_config(case).protocol))),
     )  # fmt: skip
-
-
-def _expected(subject: Subject, case: Case) -> EffectReference:
-    parallelism = case.config.get("parallelism")
-    assert parallelism is None or isinstance(parallelism, int), parallelism
-    world = World()
-    plan = subject.in_world(subject.plan(parallelism), world, case.dropped)
-    return reference(plan, run_config(case), file_system=world.files, output_dir=OUTPUT_DIR)
 
 
 def _measures(

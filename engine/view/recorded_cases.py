@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from engine.elements.errors import WeirError
 from engine.explore.cases import Case, run_config
-from engine.explore.run import Bounds, Subject, Violation, run_case
-from engine.observe.cut_oracle import CutOracle
-from engine.report.checkpoint_table import checkpoint_table
+from engine.explore.ledger import EffectsInvariant
+from engine.explore.run import Bounds, Subject, Violation
+from engine.view.case_recording import effects_of, record_case
 from engine.view.compare import pair_page
-from engine.view.recorder import Recorder
-from engine.view.single import RunFace, face_data, run_page
+from engine.view.single import run_page
 
 Lines = Sequence[tuple[str, str]]
-
-
-def _recorded(
-    subject: Subject, case: Case, name: str, violations: Sequence[Violation], bounds: Bounds | None
-) -> tuple[Recorder, RunFace]:
-    """The case, run once more. Its judges have run before: they watch every event, as the recorder does."""
-    recorder, oracle = Recorder(subject), CutOracle()
-    watching = [recorder.witness, recorder]
-    finished = run_case(recorder.witness.subject, case, watching, instruments=[oracle], bounds=bounds)
-    table = None
-    if finished.results:
-        table = checkpoint_table(finished.result.checkpoints, finished.view.plan, run_config(case), oracle)
-    return recorder, RunFace(name, None, table, None, violations)
+CrashCommand = Callable[[Case], str]
+"""The command that makes a case crash, as of :class:`engine.view.single.RunFace`."""
 
 
 def case_page(
@@ -38,18 +27,39 @@ def case_page(
     violations: Sequence[Violation] = (),
     endings: Mapping[str, Any] | None = None,
     bounds: Bounds | None = None,
+    crash: CrashCommand | None = None,
 ) -> str:
     """The page of one case."""
-    recorder, face = _recorded(subject, case, title, violations, bounds)
+    command = None if crash is None else crash(case)
+    made = record_case(subject, case, title, _effects(subject, case), violations, crash=command, bounds=bounds)
     told = [*lines, *(("why", f"{one.invariant}: {one.text}") for one in violations[:3])]
-    return run_page(title, recorder, face, told, endings)
+    return run_page(title, made.recorder, made.face, told, endings)
 
 
 def cases_page(
-    title: str, subject: Subject, cases: Sequence[tuple[str, Case, Sequence[Violation]]], lines: Lines = ()
+    title: str,
+    subject: Subject,
+    cases: Sequence[tuple[str, Case, Sequence[Violation]]],
+    lines: Lines = (),
+    *,
+    crash: CrashCommand | None = None,
 ) -> str:
     """Two cases side by side, each with its name and its violations."""
     one, other = (
-        face_data(*_recorded(subject, case, name, violations, None)) for name, case, violations in cases
+        record_case(
+            subject, case, name, _effects(subject, case), violations, crash=None if crash is None else crash(case)
+        ).data
+        for name, case, violations in cases
     )
     return pair_page(title, one, other, lines)
+
+
+def _effects(subject: Subject, case: Case) -> EffectsInvariant | None:
+    """``None`` where there is no ledger: several jobs in a row use numbers of checkpoints again, modes that track
+    records keep none, and a job that fails without faults has no effects to compare with."""
+    if any(one.ends_job for one in case.savepoints) or run_config(case).protocol.tracks_records:
+        return None
+    try:
+        return effects_of(subject, case)
+    except WeirError:
+        return None

@@ -22,6 +22,10 @@ _MOST_DETAILED = 20
 """Of the newest checkpoints: with a table by operator and subtask."""
 
 
+FAULT = "@FAULT@"
+"""Stands for a fault in the command of a page."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunFace:
     """What a page says about a run beside its recording.

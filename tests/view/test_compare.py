@@ -7,8 +7,9 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from engine.explore.cases import FIFO, Case
-from engine.explore.run import Subject, Violation
+from engine import CollectedResults, CollectionSource, CollectSink, Job
+from engine.explore.cases import DRAIN, FIFO, Case, Savepoint
+from engine.explore.run import Bounds, Subject, Violation
 from engine.faults.fault import parse_fault
 from engine.view import case_page, cases_page, compare_modes, comparison_page, comparison_table, verdict_of
 from engine.view.pairing import pairs_of
@@ -67,6 +68,25 @@ def test_pages_of_cases() -> None:
     assert "job manager@after:manifest.rename#1 strikes" in one
     # Only in the first run: its row, and its place in the story.
     assert two.count("job manager@after:manifest.rename#1 strikes") == 2
+    # The same ledger as of a run: an output leads to its records.
+    assert '"cause":"record 0 of right/sequence-0-of-1"' in one
+
+
+def test_a_case_that_keeps_no_ledger_has_a_page() -> None:
+    """Tracked records, a job that goes on from another one's savepoint, and a job that fails by itself."""
+    subject = Subject(lambda _: counting.job(), label="counting")
+    resumed = Case(savepoints=(Savepoint(DRAIN, 1),), scheduler=FIFO)
+
+    def dividing(number: int) -> Job:
+        job = Job("dividing")
+        divided = job.source(CollectionSource([number]), name="one").map(lambda one: 1 // one)
+        divided.sink(CollectSink(CollectedResults(transactional=False)), name="out")
+        return job
+
+    tracked = (Subject(lambda _: dividing(1), label="dividing"), Case(config={"mode": "acking"}, scheduler=FIFO))
+    broken = (Subject(lambda _: dividing(0), label="dividing"), Case())
+    for one, case in ((subject, resumed), tracked, broken):
+        assert '"ledger":null' in case_page("one", one, case, bounds=Bounds(events=2_000))
 
 
 def _run(words: list[str]) -> dict[str, Any]:

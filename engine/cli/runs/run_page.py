@@ -12,15 +12,11 @@ from engine.explore.run import Subject
 from engine.report.units import plural
 from engine.report.verdict import Verdict
 from engine.runtime.faulted import ProcessDiedError
-from engine.view import Recorder, RunFace, run_page, trail_of, write_page
+from engine.view import FAULT, Recorder, RunFace, run_page, trail_of, write_page
 
 if TYPE_CHECKING:
     from engine.cli.runs.driver import RunOrder
     from engine.cli.runs.ledger_audit import LedgerAudit
-
-FAULT = "@FAULT@"
-"""Stands for a fault in the command of a page."""
-
 
 class RunPage:
     """Records a run, and writes its page."""

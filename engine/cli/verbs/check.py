@@ -169,7 +169,7 @@ def _write_page(html: str, subject: Subject, order: CheckOrder, report: CheckRep
     case = replace(order.case, scheduler=FIFO) if report.witness is None else report.witness
     violations = () if report.confirmed is None or report.witness is None else report.confirmed.violations
     lines = [(f"verdict {name}", f"{name}: {reason}"), ("soft", text)]
-    write_case_page(html, subject, case, violations, lines, {"text": text, "list": endings})
+    write_case_page(html, subject, case, violations, lines, {"text": text, "list": endings}, promise=report.promise)
     say(error_console(), f"page in {html}")
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
-from engine.cli.cases import OpenedRun, open_run, write_case_page
+from engine.cli.cases import OpenedRun, crash_command, open_run, write_case_page
 from engine.cli.settings import html_option
 from engine.cli.shell import AtLeast
 from engine.cli.text import job_output_dropped
@@ -57,7 +58,8 @@ def command(run: str, other: str | None, job: str | None, html: str | None, runs
     if difference is None or difference.change is None:
         click.echo(f"no run that passes was found among {runs} that differ in one thing; weir shrink makes it smaller")
         if html is not None:
-            write_case_page(html, named.subject, named.case, (named.violation,), [("soft", "No run beside it passes.")])
+            lines = [("soft", "No run beside it passes.")]
+            write_case_page(html, named.subject, named.case, (named.violation,), lines, promise=named.promise)
             click.echo(f"page of this run alone in {html}")
     else:
         click.echo(f"the nearest passing run: {difference.change.text}")
@@ -74,7 +76,8 @@ def _write_page(
     from engine.view import cases_page, write_page
 
     with job_output_dropped():
-        text = cases_page(f"{run.subject.label}: two runs", run.subject, cases, [("why", change)])
+        crash = partial(crash_command, run.subject, run.promise)
+        text = cases_page(f"{run.subject.label}: two runs", run.subject, cases, [("why", change)], crash=crash)
     write_page(html, text)
     click.echo(f"page of both in {html}")
 

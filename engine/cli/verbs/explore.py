@@ -191,7 +191,7 @@ def _write_page(
         lines.append(("soft", f"made small: {explained.command}"))
     elif report.failures:
         case, violations = report.failures[0].case, report.failures[0].violations
-    write_case_page(html, subject, case, violations, lines)
+    write_case_page(html, subject, case, violations, lines, promise=report.order.promise)
     say(error_console(), f"page in {html}")
 
 

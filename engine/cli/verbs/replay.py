@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import click
 
@@ -14,6 +15,7 @@ from engine.cli.text import error_console, job_output_dropped, say, stdout_kept_
 from engine.elements.errors import EXIT_VALID, EXIT_VIOLATED, ConfigurationError
 from engine.explore.run import FinishedCase, Subject
 from engine.explore.search import Token
+from engine.faults.fault import parse_fault
 from engine.observe.trace_events import TraceEvent
 from engine.report.units import plural
 
@@ -29,6 +31,7 @@ Examples:
   weir replay failure/ --times 100
   weir replay weir2.xxxxxxxx --trace trace.jsonl
   weir replay failure/ --html failure.html
+  weir replay failure/ --fault 'crash:count[0]@after:ack.send#1'
   weir replay weir2.xxxxxxxx --job here/wordcount.py
 """
 
@@ -38,11 +41,19 @@ Examples:
 @click.option("--times", type=AtLeast(1), default=1, show_default=True, help="How often.")
 @click.option("--job", "job_file", metavar="PATH", help="The job file, when it has changed or lies elsewhere.")
 @click.option("--trace", metavar="FILE", help="Write every event to FILE, as JSON Lines.")
+@click.option("--fault", "faults", multiple=True, metavar="FAULT", help="Have this go wrong, too. Repeatable.")
 @click.option("--case", "print_case", is_flag=True, help="Print the case, everything that decides the run, as JSON.")
 @html_option
 @click.option("--story/--no-story", default=True, help="Whether to tell what happens, step by step.")
 def command(
-    text: str, times: int, job_file: str | None, trace: str | None, print_case: bool, html: str | None, story: bool
+    text: str,
+    times: int,
+    job_file: str | None,
+    trace: str | None,
+    faults: tuple[str, ...],
+    print_case: bool,
+    html: str | None,
+    story: bool,
 ) -> int:
     from engine.explore.cases import case_to_plain
     from engine.explore.run import trace_digest
@@ -50,8 +61,13 @@ def command(
     console = error_console()
     with stdout_kept_clean(print_case):
         named = resolve(text, job_file, ["replay", text])
-    token, subject = named.token, named.subject
+    token, subject, place = named.token, named.subject, text
     case = token.to_case(subject)
+    if faults:
+        # Another run than the recorded one. Its token has no digest: there is nothing that it must repeat.
+        case = replace(case, faults=(*case.faults, *map(parse_fault, faults)))
+        token = Token.of(subject, case, promise=token.promise)
+        place = str(token)
     if print_case:
         click.echo(report_json(case_to_plain(case)))
     digests: dict[str, int] = {}
@@ -65,18 +81,19 @@ def command(
     if trace is not None:
         _write_trace(first_events, trace)
     if html is not None:
-        write_case_page(html, subject, first.view.case, first.violations, [("soft", f"weir replay {text}")])
+        lines = [("soft", f"weir replay {place}")]
+        write_case_page(html, subject, first.view.case, first.violations, lines, promise=token.promise)
         say(console, f"page in {html}")
     if story:
         _tell_story(subject, token, first)
-    faults = ", ".join(map(str, first.faults)) or "none"
+    struck = ", ".join(map(str, first.faults)) or "none"
     processes = plural(first.incarnations, "process", "processes")
-    say(console, f"job {subject.label}, {first.outcome}, {processes}, faults: {faults}{_reference(token, first)}")
+    say(console, f"job {subject.label}, {first.outcome}, {processes}, faults: {struck}{_reference(token, first)}")
     for fault in first.unused:
         say(console, f"note: fault {fault} never struck: the run was over before")
     for violation in first.violations:
         say(console, f"  {violation}")
-    return _verdict(token, subject, first, digests, text)
+    return _verdict(token, subject, first, digests, place)
 
 
 def _replay(subject: Subject, token: Token) -> tuple[FinishedCase, list[TraceEvent]]:

@@ -53,7 +53,8 @@ def command(run: str, html: str | None, perfetto: str | None, job_file: str | No
         violations = _case_again(named, perfetto)
     if html is not None:
         case = named.token.to_case(named.subject)
-        write_case_page(html, named.subject, case, violations, [("soft", f"weir replay {run}")])
+        lines = [("soft", f"weir replay {run}")]
+        write_case_page(html, named.subject, case, violations, lines, promise=named.token.promise)
     _tell(html, perfetto)
     return EXIT_VALID
 

@@ -32,5 +32,6 @@ from engine.explore.run.runner import (
     CheckpointTrigger as CheckpointTrigger,
     FinishedCase as FinishedCase,
     choices_of as choices_of,
+    injector_of as injector_of,
     run_case as run_case,
 )

@@ -133,6 +133,12 @@ def choices_of(case: Case) -> ChoiceRecorder:
     return ChoiceRecorder(case.seed)
 
 
+def injector_of(case: Case, choices: ChoiceRecorder) -> FaultInjector:
+    """What makes the faults of a case strike; of one without faults, it only counts the visits of points."""
+    rescales = any("parallelism" in one.settings for one in case.savepoints)
+    return FaultInjector(case.faults, case.mix, choices, rescales=rescales)
+
+
 def run_case(
     subject: Subject,
     case: Case,
@@ -156,8 +162,7 @@ def run_case(
     if choices is None:
         choices = choices_of(case)
     if interference is None and (case.faults or case.mix.per_million):
-        rescales = any("parallelism" in one.settings for one in case.savepoints)
-        interference = FaultInjector(case.faults, case.mix, choices, rescales=rescales)
+        interference = injector_of(case, choices)
     ledger = None
     if provenance is None and not any(one.ends_job for one in case.savepoints):
         # A ledger is about one job: the next one may use numbers of checkpoints again, and a drained one loses records.

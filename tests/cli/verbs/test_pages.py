@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+from typing import Any
+
 import pytest
 
+from engine.cli.cases import load_subject
+from engine.explore.cases import FIFO, Case
+from engine.explore.search import Token
 from tests.cli.conftest import BRISK, Weir
 from tests.house.project import ROOT
 
@@ -46,6 +53,31 @@ def test_a_search_shows_its_failure_made_small(weir: Weir) -> None:
     pages = [(weir.directory / name).read_text("utf-8") for name in ("found.html", "again.html")]
     found, made_again = (text.partition('"runs":')[2] for text in pages)
     assert found == made_again != ""
+
+
+def test_the_command_of_a_step_crashes_a_replayed_run_there(weir: Weir) -> None:
+    """A page of a case names the command for each step; the command makes the same run, and it dies at that step."""
+    case = Case(config={"mode": "at-least-once", "batch_size": 1}, checkpoints=(0,), scheduler=FIFO)
+    token = Token.of(load_subject(COUNTING, {}), case)
+
+    def rows(*command: str) -> tuple[list[list[Any]], list[dict[str, Any]], str]:
+        answer = weir(*command, "--no-story", "--html", "page.html")
+        assert answer.exit_code == 0, answer.stderr
+        text = (weir.directory / "page.html").read_text("utf-8")
+        (run,) = json.loads(text.partition(' data-form="plain">')[2].partition("</script>")[0])["runs"]
+        return run["actions"], run["steps"], run["crash"]
+
+    actions, steps, command = rows("replay", str(token), "--job", COUNTING)
+    at_points = [step for step in steps if step["x"] is not None]
+    for step in (at_points[1], at_points[len(at_points) // 2], at_points[-1]):
+        words = shlex.split(command.replace("@FAULT@", step["x"]))
+        crashed, _, again = rows(*words[1:])
+
+        last = step["r"][1]
+        struck = next(row for row, one in enumerate(crashed) if one[2] == "fault")
+        assert crashed[: step["r"][0]] == actions[: step["r"][0]]
+        assert step["r"][0] <= struck <= last
+        assert again != command
 
 
 def test_two_protocols_side_by_side(weir: Weir) -> None:
