@@ -118,9 +118,11 @@ class Diagram {
         svg("title", {}, `${this.run.actor(receiver)} has blocked the channel from ${this.run.actor(sender)}`));
     });
   }
+  // Where arrows lie over each other, plain ones are faint, and only orphans have labels: one for each channel.
   arrows(first, last) {
-    const parts = [];
-    for (const number of this.run.within(this.run.arrowsIn, first, last)) {
+    const parts = [], seen = [...this.run.within(this.run.arrowsIn, first, last)], crowded = seen.length > 1.5 * (last - first), told = new Set();
+    seen.sort((one, other) => (this.run.arrows[one][6] === 1) - (this.run.arrows[other][6] === 1) || one - other);
+    for (const number of seen) {
       const [from, to, sender, receiver, label, barrier, fate, checkpoint] = this.run.arrows[number];
       if ((to < 0 ? from + 1 : to) < first || from >= last) continue;
       const x1 = this.x(this.run.column(sender)), y1 = this.y(from);
@@ -133,9 +135,11 @@ class Diagram {
       const x2 = this.x(this.run.column(receiver)), y2 = this.y(to), way = x2 > x1 ? 1 : -1;
       const named = fate === 1 ? `${label}: orphan of checkpoint ${checkpoint}` : fate === 2 ? `${label}: in flight at checkpoint ${checkpoint}` : label;
       const at = fate === 1 ? 0.5 : 0.64;
-      parts.push(svg("g", {}, svg("title", {}, named), svg("line", { class: kind, x1, y1, x2: x2 - 9 * way, y2 }),
+      const channel = `${sender} ${receiver}`, labelled = !crowded || (fate === 1 && !told.has(channel));
+      if (fate === 1) told.add(channel);
+      parts.push(svg("g", { class: crowded && fate !== 1 ? "faint" : null }, svg("title", {}, named), svg("line", { class: kind, x1, y1, x2: x2 - 9 * way, y2 }),
         svg("path", { class: `tip-${kind}`, d: `M${x2 - 3 * way},${y2} l${-9 * way},-4.5 v9 z` }),
-        barrier && fate === 0 ? null : svg("text", { class: `halo${fate === 1 ? " crash" : ""}`, "text-anchor": "middle", "font-size": fate ? 11.5 : 10.5, x: x1 + at * (x2 - x1), y: y1 + at * (y2 - y1) - 4 },
+        (barrier && fate === 0) || !labelled ? null : svg("text", { class: `halo${fate === 1 ? " crash" : ""}`, "text-anchor": "middle", "font-size": fate ? 11.5 : 10.5, x: x1 + at * (x2 - x1), y: y1 + at * (y2 - y1) - 4 },
           fate === 1 ? `◎ ${shortened(label, 22)}` : shortened(label, Math.max(4, Math.floor(this.lane / 6))))));
     }
     return parts;

@@ -31,6 +31,7 @@ function main(data) {
     if (!step) return [html("p", { class: "soft" }, "nothing has happened here yet")];
     const parts = [html("ul", {}, run.rowsOf(step).map(([time, who, kind, text, dies]) => html("li", {}, html("b", { class: dies || kind === "fault" ? "bad" : null }, run.actor(who)), ` ${text}`)))];
     if (!run.rowsOf(step).length) parts[0] = html("p", { class: "soft" }, "only state changes");
+    if (run.crash && !step.x) parts.push(html("p", { class: "soft" }, "No command makes it crash in this step: nothing here is a point at which an actor can be made to die."));
     if (run.crash && step.x) {
       const command = html("code", {}, run.crash.replace("@FAULT@", step.x)), copy = html("button", { class: "small", onclick: () => copied(command, copy) }, "copy");
       parts.push(html("p", {}, html("span", { class: "soft" }, "crash it here: "), command, " ", copy));
