@@ -120,7 +120,9 @@ class Diagram {
   }
   // Where arrows lie over each other, plain ones are faint, and only orphans have labels: one for each channel.
   arrows(first, last) {
-    const parts = [], seen = [...this.run.within(this.run.arrowsIn, first, last)], crowded = seen.length > 1.5 * (last - first), told = new Set();
+    const parts = [], seen = [...this.run.within(this.run.arrowsIn, first, last)], told = new Set();
+    const crossing = seen.reduce((sum, number) => sum + Math.max(0, Math.min(last, this.run.arrows[number][1]) - Math.max(first, this.run.arrows[number][0])), 0);
+    const crowded = crossing > 12 * (last - first);
     seen.sort((one, other) => (this.run.arrows[one][6] === 1) - (this.run.arrows[other][6] === 1) || one - other);
     for (const number of seen) {
       const [from, to, sender, receiver, label, barrier, fate, checkpoint] = this.run.arrows[number];
