@@ -230,6 +230,21 @@ class BarrierAlignment:
         self.clock.stop(now_ns)
         return True
 
+    def took_another(self, channel: int, barrier: CheckpointBarrier) -> bool:
+        """Whether ``barrier`` is one more of the unaligned checkpoint being captured, and neither blocks its channel nor
+        is the last: then its channel is aligned, and nothing else is to be done. So it is with nearly all of them."""
+        marks, aligned = self._marks, self.aligned_count + 1
+        if (
+            marks[channel] != _OPEN
+            or aligned >= self.target
+            or barrier.checkpoint_id != self.current
+            or barrier.options.needs_alignment
+        ):
+            return False
+        marks[channel] = _OPEN | _ALIGNED
+        self.aligned_count = aligned
+        return True
+
     def count(self, channel: int) -> None:
         """``channel`` is aligned."""
         mark = self._marks[channel]

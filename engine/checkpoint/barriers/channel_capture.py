@@ -30,7 +30,7 @@ class CaptureStatus(Enum):
     RECEIVED = "received"
 
 
-_IDLE = CaptureStatus.IDLE
+_IDLE, _RECEIVED = CaptureStatus.IDLE, CaptureStatus.RECEIVED
 
 class ChannelCapture:
     """The capture of one input channel; see the rules at the top of the module."""
@@ -49,7 +49,7 @@ class ChannelCapture:
 
     def start(self, checkpoint_id: int) -> None:
         """The checkpoint begins. The caller takes the records queued before its barrier."""
-        assert self.can_start(checkpoint_id), f"barrier {self.last} is here, {checkpoint_id} is subsumed"
+        assert self.status is not _RECEIVED or self.last <= checkpoint_id, f"barrier {self.last} is here, {checkpoint_id} is subsumed"
         if checkpoint_id > self.last:
             self.status, self.captures = CaptureStatus.WAITING, True
             self.last = checkpoint_id
@@ -87,7 +87,7 @@ class InputCapture:
     def can_start(self, checkpoint_id: int, among: Iterable[int] | None = None) -> bool:
         """Whether no channel (none of ``among``) holds the barrier of a newer checkpoint."""
         channels = self.channels if among is None else [self.channels[index] for index in among]
-        return all(channel.can_start(checkpoint_id) for channel in channels)
+        return all([channel.last <= checkpoint_id or channel.status is not _RECEIVED for channel in channels])
 
     def validate(self) -> None:
         for channel in self.channels:

@@ -83,6 +83,7 @@ from engine.checkpoint.failure_reasons import CheckpointFailureReason
 from engine.elements.events import CancelCheckpointMarker, CheckpointBarrier
 
 _COLLECTING, _LOGGING = AlignmentState.ALIGNED_COLLECTING, AlignmentState.LOGGING
+_CAPTURING = AlignmentState.UNALIGNED_COLLECTING
 
 
 class SingleCheckpointHandler(BarrierHandler):
@@ -117,6 +118,8 @@ class SingleCheckpointHandler(BarrierHandler):
     def on_barrier(self, channel: int, barrier: CheckpointBarrier, now_ns: int) -> HandlerInstructions:
         """Align ``channel``, or ignore an obsolete barrier."""
         alignment = self._alignment
+        if alignment.state is _CAPTURING and self._back_edges is None and alignment.took_another(channel, barrier):
+            return ()
         assert alignment.is_open(channel), f"barrier {barrier.checkpoint_id} behind the end of channel {channel}"
         blocks = barrier.options.needs_alignment
         assert blocks or self._capture is not None, f"the aligned handler got a barrier with {barrier.options}"
@@ -248,7 +251,10 @@ class SingleCheckpointHandler(BarrierHandler):
         back edges are logged, those whose barrier is to come."""
         if self._back_edges is not None and self._alignment.state is _LOGGING:
             return self._back_edges.awaited(self._alignment)
-        return tuple(channel for channel in self._alignment.open if channel not in self._source_channels)
+        opened = self._alignment.open
+        if not self._source_channels:
+            return opened
+        return tuple(channel for channel in opened if channel not in self._source_channels)
 
     # --- the checkpoint -------------------------------------------------------------------------------------------
 

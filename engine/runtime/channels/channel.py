@@ -138,9 +138,7 @@ class Channel(OutputQueue):
         form = barrier.options.alignment
         if self._at_once and self._direct and self._instrument is None:
             if form is _OVERTAKING:
-                # Nothing waits at the sender that it could overtake.
-                if state is not None:
-                    state.add_output(barrier.checkpoint_id, self.index, ())
+                # Nothing waits at the sender that it could overtake, and become state.
                 self.sent_elements = number = self.sent_elements + 1
                 self._barrier_arrives((number, barrier), barrier)
                 return
@@ -227,8 +225,12 @@ class Channel(OutputQueue):
             queue[position] = numbered
 
     def _insert_priority(self, numbered: Numbered) -> None:
-        self.within_queue().insert(self.priority_events, numbered)
-        self.priority_events += 1
+        queue, position = self.queue, self.priority_events
+        if isinstance(queue, tuple):
+            self.queue = (*queue[:position], numbered, *queue[position:]) if queue else (numbered,)
+        else:
+            queue.insert(position, numbered)
+        self.priority_events = position + 1
         self.gate.priority_arrived(self)
 
     def promote_barrier(self, checkpoint_id: int) -> None:
@@ -261,6 +263,8 @@ class Channel(OutputQueue):
         number, element = queue[0]
         if len(queue) == 1:
             self.queue = ()
+        elif queue.__class__ is tuple:
+            self.queue = queue[1:]
         else:
             self._remove(0)
         if isinstance(element, Batch):
@@ -347,6 +351,8 @@ class Channel(OutputQueue):
         self.capture.start(checkpoint_id)
         self.capturing = self.capture.captures
         waiting: Iterable[Numbered] = self.queue
+        if not waiting:
+            return ()
         if not self.capturing:
             # Its barrier is here: elements that came after it are after the cut.
             behind = self._arrived - self._barrier_mark

@@ -243,11 +243,13 @@ class CheckpointedInputGate:
         match event:
             case CheckpointBarrier():
                 instructions = self.handler.on_barrier(index, event, now_ns)
+                if not instructions:
+                    return
                 first = instructions[0] if len(instructions) == 1 else None
                 if self._hook is None and isinstance(first, BlockChannel):
                     # So it is with nearly all barriers of a task with many channels.
                     self.channels[first.channel].block()
-                elif instructions:
+                else:
                     self.execute(instructions)
             case BarrierAnnouncement(barrier):
                 self.execute(self.handler.on_announcement(index, barrier, now_ns))
@@ -311,7 +313,9 @@ class CheckpointedInputGate:
         self.state.open(checkpoint_id)
         for index in self.handler.captured_channels:
             channel = self.channels[index]
-            self._add_input(checkpoint_id, channel, channel.start_capture(checkpoint_id))
+            waiting = channel.start_capture(checkpoint_id)
+            if waiting or self._hook is not None:
+                self._add_input(checkpoint_id, channel, waiting)
 
     def _stop_capture(self, checkpoint_id: int, failed: bool) -> None:
         for channel in self.channels:

@@ -217,6 +217,8 @@ class AsyncSnapshot:
             (INPUT, self.inputs, state.inputs),
             (OUTPUT, self.owner.output_channels(), state.outputs),
         ):
+            if not captured:
+                continue
             named = [
                 (self.place.environment.channel_name(channel.plan), list(map(_columns, captured[channel.index])))
                 for channel in channels

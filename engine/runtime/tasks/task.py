@@ -313,14 +313,14 @@ class Task:
         """An event was taken from ``channel``."""
         index, now = channel.input_index, self._kernel.now_ns
         match event:
-            case Watermark() | WatermarkStatus():
-                (self.chain if self._hook is None else self._hook).take_time(index, event)
             case CheckpointBarrier():
                 if self._hook is None:
                     self.gate.handle(channel, event, now)
                     return
                 with self._hook.around("barrier.receive"):
                     self.gate.handle(channel, event, now)
+            case Watermark() | WatermarkStatus():
+                (self.chain if self._hook is None else self._hook).take_time(index, event)
             case EndOfData():
                 self.end.end_of_data(channel)
             case EndOfPartition():
