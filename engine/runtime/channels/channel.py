@@ -115,10 +115,13 @@ class Channel(OutputQueue):
             self.incoming += weight
             # As in `arrive`, without a call: every record of a study passes here.
             self._arrived += 1
-            if self.queue:
-                self._append((number, batch))
-            else:
+            queue = self.queue
+            if not queue:
                 self.queue = ((number, batch),)
+            elif queue.__class__ is deque:
+                queue.append((number, batch))
+            else:
+                self._append((number, batch))
             if self.capturing:
                 self.gate.capture(self, [batch])
             if not self.listed:
@@ -261,42 +264,37 @@ class Channel(OutputQueue):
         """Remove the next element; its records count as received and their credit returns."""
         queue = self.queue
         number, element = queue[0]
+        if isinstance(element, Batch):
+            return self.take_records(element.size)
         if len(queue) == 1:
             self.queue = ()
         elif queue.__class__ is tuple:
             self.queue = queue[1:]
         else:
             self._remove(0)
-        if isinstance(element, Batch):
-            self._received(number, element)
-        else:
-            if self.priority_events:
-                self.priority_events -= 1
-            if self._instrument is not None and number != _ANNOUNCEMENT_NUMBER:
-                self._trace_receive(number, element, 0)
+        if self.priority_events:
+            self.priority_events -= 1
+        if self._instrument is not None and number != _ANNOUNCEMENT_NUMBER:
+            self._trace_receive(number, element, 0)
         return element
 
     def take_records(self, count: int) -> Batch:
         """Remove the first ``count`` records of the first batch; the rest of it keeps its place."""
         # Priority events may have overtaken the batch since the consumer began with it.
-        first = self.priority_events
-        number, batch = self.queue[first]
-        assert isinstance(batch, Batch)
-        if count == batch.size:
-            if len(self.queue) == 1:
-                self.queue = ()
-            else:
-                self._remove(first)
-            taken = batch
-        else:
-            taken, rest = batch.split(count)
+        queue, first = self.queue, self.priority_events
+        number, taken = queue[first]
+        assert isinstance(taken, Batch)
+        if count != taken.size:
+            taken, rest = taken.split(count)
             self._replace(first, (number, rest))
-        self._received(number, taken)
-        return taken
-
-    def _received(self, number: int, batch: Batch) -> None:
-        count, weigh = batch.size, self._settings.weigh
-        weight = count if weigh is None else weigh(batch)
+        elif len(queue) == 1:
+            self.queue = ()
+        elif not first and queue.__class__ is tuple:
+            self.queue = queue[1:]
+        else:
+            self._remove(first)
+        weigh = self._settings.weigh
+        weight = count if weigh is None else weigh(taken)
         self.received_records += count
         self.occupied = occupied = self.occupied - weight
         self.incoming -= weight
@@ -314,6 +312,7 @@ class Channel(OutputQueue):
             self._trace_receive(number, None, count)
         if self.outgoing:
             self.pump()
+        return taken
 
     def has_room(self) -> None:
         """It was full, and has borrowed credit."""

@@ -64,11 +64,16 @@ class ChoiceLog(Sequence[Choice]):
         """One more choice."""
         self.add(*choice)
 
+    def add_word(self, stream: str, value: int) -> None:
+        """A choice of 32 bits."""
+        packed = self.packed
+        self._others[len(packed)] = stream
+        packed.append(value << 32)
+
     def add(self, stream: str, value: int, bound: int) -> None:
         """The same, of its parts."""
         if bound == _WORD:
-            self._others[len(self.packed)] = stream
-            self.packed.append(value << 32)
+            self.add_word(stream, value)
         elif stream == SCHEDULE and bound <= _HALF:
             self.packed.append(value << 32 | bound)
         else:
@@ -121,7 +126,7 @@ class _SplitMix64:
         self._blocks = 0
 
     def below(self, bound: int) -> int:
-        return ((self.ahead.pop() if self.ahead else self._next()) * bound) >> 64
+        return ((self.ahead.pop() if self.ahead else self._several(1)[0]) * bound) >> 64
 
     def words(self, count: int) -> list[int]:
         """The next numbers of 32 bits: ``below(1 << 32)`` so many times."""
@@ -130,7 +135,10 @@ class _SplitMix64:
             missing = count - len(found)
             if missing >= _BLOCK and not self.ahead:
                 self.go_ahead()
-            found += [(self.ahead.pop() if self.ahead else self._next()) >> 32 for _ in range(min(missing, _BLOCK))]
+            if self.ahead:
+                found += [self.ahead.pop() >> 32 for _ in range(min(missing, len(self.ahead)))]
+            else:
+                found += [number >> 32 for number in self._several(missing)]
         return found
 
     def go_ahead(self) -> list[int]:
@@ -138,7 +146,7 @@ class _SplitMix64:
         steps = _steps_ahead() if "numpy" in sys.modules or self._blocks > _BLOCKS_WITHOUT_NUMPY else None
         if steps is None:
             self._blocks += 1
-            self.ahead[:] = [self._next() for _ in range(_BLOCK)]
+            self.ahead[:] = self._several(_BLOCK)
             self.ahead.reverse()
             return self.ahead
         # Arrays of unsigned numbers wrap around, as the masks in `_next` do.
@@ -149,11 +157,16 @@ class _SplitMix64:
         self.ahead[:] = (states ^ (states >> np.uint64(31))).tolist()
         return self.ahead
 
-    def _next(self) -> int:
-        self.state = state = (self.state + _STEP) & _MASK
-        state = ((state ^ (state >> 30)) * _FACTOR) & _MASK
-        state = ((state ^ (state >> 27)) * _OTHER_FACTOR) & _MASK
-        return state ^ (state >> 31)
+    def _several(self, count: int) -> list[int]:
+        """The next numbers of ``state``, in order."""
+        found, state = [], self.state
+        for _ in range(count):
+            state = (state + _STEP) & _MASK
+            mixed = ((state ^ (state >> 30)) * _FACTOR) & _MASK
+            mixed = ((mixed ^ (mixed >> 27)) * _OTHER_FACTOR) & _MASK
+            found.append(mixed ^ (mixed >> 31))
+        self.state = state
+        return found
 
 
 @lru_cache(maxsize=1)

@@ -74,6 +74,13 @@ class Kernel:
             assert time_ns > now, f"{operation} scheduled {now - time_ns} ns in the past"
             heappush(self._future, (time_ns, sequence, operation, target, payload))
 
+    def schedule_now(self, operation: str, target: Any) -> None:
+        """Have ``target.operation(None)`` called at this instant: :meth:`schedule` for the most frequent event."""
+        self._sequence = sequence = self._sequence + 1
+        self._ready.append((self.now_ns, sequence, operation, target, None))
+        if self._choices is not None and self._waiting.setdefault(target, sequence) != sequence:
+            self._wait(target, sequence)
+
     def clock_ns(self) -> int:
         """See :class:`engine.runtime.kernel.hook.Clock`."""
         return self.now_ns

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
-from engine.elements.laws import DRAW_BOUND, Constant, Law, sample_ns, times_ns
+from engine.elements.laws import Constant, Law, sample_ns, times_ns
 from engine.elements.suggestions import nearest
 from engine.graph.plan import ExecutionPlan, SubtaskPlan, VertexPlan
 from engine.runtime.kernel import ChoiceRecorder
@@ -92,9 +92,9 @@ class DrawnTimes:
         """The next sum. The values behind it are choices from now on."""
         if not self._sums_ns and not self._look_ahead():
             return sum([sample_ns(law, partial(self._choices.draw, self._stream)) for law in self._laws])
-        words, add = self._words, self._choices.log.add
+        words, add = self._words, self._choices.log.add_word
         for _ in self._random:
-            add(self._stream, words.pop(), DRAW_BOUND)
+            add(self._stream, words.pop())
         return self._sums_ns.pop()
 
     def _look_ahead(self) -> bool:

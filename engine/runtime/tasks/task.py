@@ -164,7 +164,7 @@ class Task:
         """Make sure that the task looks for work at the current instant."""
         if not self._woken:
             self._woken = True
-            self._kernel.schedule(self._kernel.now_ns, "run", self)
+            self._kernel.schedule_now("run", self)
 
     def output_filled(self) -> None:
         """One output channel has no credit any more."""
