@@ -354,7 +354,7 @@ class SourceOperator(Operator):
     def _read(self, split: RunningSplit, room: int, now_ns: int) -> Batch | None:
         """Records of the split whose turn it is: an empty batch when there are none now, ``None`` when it has
         ended."""
-        alone = not self.takes_turns or len(self._unfinished) == 1
+        alone = len(self._unfinished) == 1 or not self.takes_turns
         reader = split.reader
         if reader is None:
             reader = self._open_split(split)

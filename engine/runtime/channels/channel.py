@@ -143,7 +143,10 @@ class Channel(OutputQueue):
             if form is _OVERTAKING:
                 # Nothing waits at the sender that it could overtake, and become state.
                 self.sent_elements = number = self.sent_elements + 1
-                self._barrier_arrives((number, barrier), barrier)
+                capture = self.capture
+                if capture is not None and capture.barrier_arrived(barrier.checkpoint_id):
+                    self.capturing, self._barrier_mark = capture.captures, self._arrived
+                self._insert_priority((number, barrier))
                 return
             if self.capture is None:
                 # Without a capture no barrier is announced, and none needs to be recognised.

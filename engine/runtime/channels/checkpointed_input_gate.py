@@ -184,7 +184,7 @@ class CheckpointedInputGate:
 
     def next_channel(self) -> Channel | None:
         """The channel to read next; ``None`` when there is nothing to read."""
-        if self._priority and self.has_priority_event:
+        if self._priority and (self._priority[0].priority_events or self.has_priority_event):
             return self._priority[0]
         readable = self._readable
         while readable:

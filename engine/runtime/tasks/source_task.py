@@ -71,9 +71,10 @@ class SourceTask(Task):
             self.spout.send()
             return
         emit_next = self.source.emit_next if self.chain.watched is None else self._emit_one
-        spent_until_ns, emitted = self._spent_until_ns, 0
-        count: int | None = 1
-        while emitted < records and count:
+        spent_until_ns = self._spent_until_ns
+        count = emit_next(records)
+        emitted = count or 0
+        while count and emitted < records:
             count = emit_next(records - emitted)
             emitted += count or 0
         self.count(emitted)
