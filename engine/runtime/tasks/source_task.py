@@ -21,6 +21,8 @@ from operators.sources import SourceOperator
 class SourceTask(Task):
     """A subtask whose chain starts with a source operator."""
 
+    __slots__ = ("_limits", "_sources", "source", "spout")
+
     def __init__(self, plan: SubtaskPlan, vertex: VertexPlan, environment: TaskEnvironment) -> None:
         super().__init__(plan, vertex, environment)
         head = self.chain.operators[0]
