@@ -156,6 +156,9 @@ def _is_whole(columns: RecordColumns) -> bool:
 
 def joined(columns: Sequence[RecordColumns]) -> list[RecordColumns]:
     """The same records in as few parts as possible: the bytes must not depend on how batches were cut."""
+    if len(columns) == 1:
+        # Record by record, most channels hold one: it is never changed, and needs no copy.
+        return list(columns) if len(columns[0].values) else []
     parts: list[RecordColumns] = []
     for (has_no_timestamps, has_no_keys), run in groupby(filter(lambda part: len(part.values), columns), _shape):
         values, timestamps, keys = zip(*run, strict=True)
