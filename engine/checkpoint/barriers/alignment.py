@@ -231,8 +231,8 @@ class BarrierAlignment:
         return True
 
     def took_another(self, channel: int, barrier: CheckpointBarrier) -> bool:
-        """Whether ``barrier`` is one more of the unaligned checkpoint being captured, and neither blocks its channel nor
-        is the last: then its channel is aligned, and nothing else is to be done. So it is with nearly all of them."""
+        """Whether ``barrier`` is one more of the unaligned checkpoint being captured, and neither blocks its channel
+        nor is the last: then its channel is aligned, and nothing else is to be done. So it is with nearly all."""
         marks, aligned = self._marks, self.aligned_count + 1
         if (
             marks[channel] != _OPEN

@@ -49,7 +49,8 @@ class ChannelCapture:
 
     def start(self, checkpoint_id: int) -> None:
         """The checkpoint begins. The caller takes the records queued before its barrier."""
-        assert self.status is not _RECEIVED or self.last <= checkpoint_id, f"barrier {self.last} is here, {checkpoint_id} is subsumed"
+        can_start = self.status is not _RECEIVED or self.last <= checkpoint_id
+        assert can_start, f"barrier {self.last} is here, {checkpoint_id} is subsumed"
         if checkpoint_id > self.last:
             self.status, self.captures = CaptureStatus.WAITING, True
             self.last = checkpoint_id
@@ -87,7 +88,8 @@ class InputCapture:
     def can_start(self, checkpoint_id: int, among: Iterable[int] | None = None) -> bool:
         """Whether no channel (none of ``among``) holds the barrier of a newer checkpoint."""
         channels = self.channels if among is None else [self.channels[index] for index in among]
-        return all([channel.last <= checkpoint_id or channel.status is not _RECEIVED for channel in channels])
+        received = [channel.last for channel in channels if channel.status is _RECEIVED]
+        return max(received, default=_NO_CHECKPOINT) <= checkpoint_id
 
     def validate(self) -> None:
         for channel in self.channels:

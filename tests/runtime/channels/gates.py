@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from engine.checkpoint.barriers import (
@@ -97,6 +97,8 @@ class Receiver:
         local: Sequence[int] = (),
         sources: tuple[int, ...] = (),
         captures: bool = True,
+        weigh: Callable[[Batch], int] | None = None,
+        back_edges: Collection[int] = (),
     ) -> None:
         self.kernel = Kernel(choices=ChoiceRecorder(str(seed)))
         self.seen: list[Any] = []
@@ -121,16 +123,20 @@ class Receiver:
                     1,
                     self.seen.append,
                     output_capacity,
+                    weigh=weigh,
                 ),
             )
 
         def handler(count: int, capture: InputCapture | None) -> BarrierHandler:
-            return SingleCheckpointHandler(count, capture=capture if captures else None, source_channels=sources)
+            return SingleCheckpointHandler(
+                count, capture=capture if captures else None, source_channels=sources, back_edges=back_edges
+            )
 
         self.channels = [sender.channel for sender in self.senders]
         self.gate = CheckpointedInputGate(
-            self.wake, self, self.channels, handler, self.state, captures=captures, local_channels=local
-        )
+            self.wake, self, self.channels, handler, self.state, captures=captures, local_channels=local,
+            back_edges=back_edges,
+        )  # fmt: skip
 
     # --- what the gate tells ---
 

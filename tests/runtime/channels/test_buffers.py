@@ -17,6 +17,7 @@ from engine.runtime.faulted import DROPPED
 from engine.runtime.faulted.run_faults import LinkFaults
 from engine.runtime.kernel import START_NS
 from tests.runtime.acking.acked_jobs import acking_config, at_once, expected, pipeline, run_acked
+from tests.runtime.channels.gates import Receiver
 from tests.runtime.channels.links import Link, unaligned
 from tests.runtime.support import US, every
 from tests.scenarios.random.loop_jobs import Kill, loop_job
@@ -131,6 +132,17 @@ def test_records_of_any_size_overshoot_by_less_than_one_record() -> None:
     execution.run(look, 1).raise_on_failure()
     assert count.total == 400
     assert channels, "no channel was full"
+
+
+@pytest.mark.parametrize(("in_bytes", "held"), [(True, 2), (False, 1)])
+def test_a_loop_takes_nothing_new_while_it_holds_a_channel_full(in_bytes: bool, held: int) -> None:
+    """In bytes or in records: what comes back goes first as soon as it would fill the channel of what is new."""
+    capacity = 100 if in_bytes else held
+    for back, first in ((held - 1, "new"), (held, "back")):
+        task = Receiver(2, capacity=capacity, weigh=TEXTS.bytes_of if in_bytes else None, back_edges=[1])
+        task.senders[0].put(Batch(["new"]))
+        task.senders[1].put(*(Batch(["back" * 15]) for _ in range(back)))
+        assert task.read()[0][:4] == first
 
 
 def test_records_that_are_lost_give_their_buffers_back() -> None:
