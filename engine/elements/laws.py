@@ -274,12 +274,29 @@ class Empirical:
 
 def times_ns(law: Law, numbers: Sequence[int]) -> list[int]:
     """The times for numbers drawn below ``DRAW_BOUND``."""
-    return law.quantiles_ns(numbers) if isinstance(law, Exponential) else list(map(law.quantile_ns, numbers))
+    if isinstance(law, Exponential):
+        return law.quantiles_ns(numbers)
+    times = list(map(law.quantile_ns, numbers))
+    if type(law).__module__ != __name__:
+        # Of the user: its times are known only now.
+        for time_ns in times:
+            _checked(law, time_ns)
+    return times
 
 
 def sample_ns(law: Law, draw: Draw) -> int:
     """A time of this law. A constant draws nothing: it is no choice."""
-    return law.quantile_ns(0 if isinstance(law, Constant) else draw(DRAW_BOUND))
+    return _checked(law, law.quantile_ns(0 if isinstance(law, Constant) else draw(DRAW_BOUND)))
+
+
+def _checked(law: Law, time_ns: int) -> int:
+    """A law of the user may say anything."""
+    if type(time_ns) is not int or not 0 <= time_ns <= MOST_NS:
+        raise ConfigurationError(
+            f"quantile_ns of law {type(law).__name__} gave {time_ns!r}; return a whole number of virtual ns from 0 to"
+            f" {MOST_NS}"
+        )
+    return time_ns
 
 
 def _text(time_ns: int | str) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
+from engine import CountingSink, Job, SequenceSource
 from engine.elements import laws as laws_module
 from engine.elements.durations import parse_duration_ns
 from engine.elements.errors import ConfigurationError
@@ -183,6 +186,31 @@ def test_impossible_parameters_are_refused(make: object, message: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         make()
     assert message in str(refused.value)
+
+
+@dataclass
+class Drawn:
+    """A law of the user."""
+
+    time_ns: Any
+    mean_ns: float = 1.0
+    variance_ns2: float = 1.0
+
+    def quantile_ns(self, number: int) -> Any:
+        return self.time_ns
+
+
+@pytest.mark.parametrize("time_ns", [-1, math.inf, math.nan, 1.5, True, "3ms", MOST_NS + 1])
+def test_impossible_draws_are_refused(time_ns: Any) -> None:
+    """A law of the user that gives a negative or infinite time, or none at all, is named, one by one and in blocks."""
+    for draw in (lambda law: sample_ns(law, lambda _: 0), lambda law: times_ns(law, [0])):
+        assert draw(Drawn(MOST_NS)) in (MOST_NS, [MOST_NS])
+        with pytest.raises(ConfigurationError, match=f"law Drawn gave {time_ns!r}; return a whole number"):
+            draw(Drawn(time_ns))
+    job = Job("served")
+    job.source(SequenceSource(0, 5), name="from").sink(CountingSink(), name="to", chain=False)
+    with pytest.raises(ConfigurationError, match="law Drawn gave"):
+        job.run(service={"to": Drawn(time_ns)})
 
 
 def test_values_that_mean_a_law() -> None:
