@@ -85,14 +85,16 @@ class PeriodRows:
     def first(self, count: int) -> PeriodRows:
         """Take the first ``count`` rows away."""
         found = PeriodRows()
-        self._tables.clear()
         while len(found) < count:
             piece = self._pieces.pop(0)
             room = count - len(found)
             if len(piece) > room:
                 piece, rest = _cut(piece, room)
                 self._pieces.insert(0, rest)
+                self._tables.clear()
             found.add(piece if isinstance(piece, ColumnBatch) else Batch(piece))
+            if self._tables:
+                found._tables.append(self._tables.pop(0))
         return found
 
 
@@ -211,15 +213,24 @@ def _sort_columns(
     return sorted(late)
 
 
-def _packed(table: Any) -> bytes:
+def _packed(table: Any) -> bytearray:
     """One stream of one batch: its bytes do not tell how the columns came."""
     import pyarrow as pa
 
-    sink = pa.BufferOutputStream()
     whole = table.combine_chunks()
-    with pa.ipc.new_stream(sink, whole.schema) as writer:
-        writer.write_table(whole)
-    return bytes(sink.getvalue())
+    counted = pa.MockOutputStream()
+    _write_stream(counted, whole)
+    # Of its size from the start: a buffer that grows copies what it holds, and is copied in the end.
+    packed = bytearray(counted.size())
+    _write_stream(pa.FixedSizeBufferWriter(pa.py_buffer(packed)), whole)
+    return packed
+
+
+def _write_stream(sink: Any, table: Any) -> None:
+    import pyarrow as pa
+
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
 
 
 def _unpacked(packed: bytes) -> ColumnBatch:

@@ -32,7 +32,7 @@ from state_backends.base import (
     text,
     whole,
 )
-from state_backends.codec import FrameReader, StateCodec, default_codec, frame, preamble
+from state_backends.codec import FrameReader, StateCodec, default_codec, frame, frame_parts, preamble
 from state_backends.snapshots import (
     CheckpointStream,
     OperatorStateHandle,
@@ -388,7 +388,8 @@ class OperatorSnapshotTask(SnapshotTask[OperatorStateHandle]):
         offsets = []
         for element in elements:
             offsets.append(self._stream.tell())
-            self._stream.write(frame(_ELEMENT, 0, element))
+            for part in frame_parts(_ELEMENT, 0, element):
+                self._stream.write(part)
         self._written[name] = StateOffsets(mode, tuple(offsets))
         if index + 1 < len(states):
             return None

@@ -6,6 +6,7 @@ have changed. ``plain_values`` shows values as JSON to people.
 from __future__ import annotations
 
 from state_backends.codec.encoding import (
+    LARGE_BYTES as LARGE_BYTES,
     PREAMBLE_BYTES as PREAMBLE_BYTES,
     Frame as Frame,
     FrameReader as FrameReader,
@@ -13,6 +14,7 @@ from state_backends.codec.encoding import (
     check_version as check_version,
     default_codec as default_codec,
     frame as frame,
+    frame_parts as frame_parts,
     in_encoded_order as in_encoded_order,
     preamble as preamble,
     seal as seal,

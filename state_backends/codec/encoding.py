@@ -41,6 +41,9 @@ _CRC = struct.Struct(">I")
 PREAMBLE_BYTES = _PREAMBLE.size
 FRAME_OVERHEAD_BYTES = _HEAD.size + _CRC.size
 
+LARGE_BYTES = 1 << 20
+"""So many bytes are written to a file by themselves. To join them to others would copy them."""
+
 _TUPLE_CODE = 0
 _TUPLE_MARK = msgpack.ExtType(_TUPLE_CODE, b"")
 
@@ -191,8 +194,18 @@ def preamble(magic: bytes, version: int) -> bytes:
 
 def frame(kind: int, tag: int, payload: bytes) -> bytes:
     """One frame."""
+    return _frame_head(kind, tag, payload) + payload
+
+
+def frame_parts(kind: int, tag: int, payload: bytes) -> Sequence[bytes]:
+    """One frame, to be written part after part: a large payload is a part itself, and not copied."""
+    head = _frame_head(kind, tag, payload)
+    return (head, payload) if len(payload) >= LARGE_BYTES else (head + payload,)
+
+
+def _frame_head(kind: int, tag: int, payload: bytes) -> bytes:
     head = _HEAD.pack(kind, tag, len(payload))
-    return head + _CRC.pack(zlib.crc32(payload, zlib.crc32(head))) + payload
+    return head + _CRC.pack(zlib.crc32(payload, zlib.crc32(head)))
 
 
 def check_version(path: str, found: int, known: int) -> None:

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import BinaryIO
 
 from state_backends.base import CorruptStateError, MissingStateError, SnapshotCancelledError
+from state_backends.codec import LARGE_BYTES
 from state_backends.files import FileSystem, WritableFile
 from state_backends.snapshots.contract import CheckpointStream, checked_chunks
 from state_backends.snapshots.handles import ByteStreamStateHandle, FileStateHandle, StateScope, StreamStateHandle
@@ -152,15 +153,18 @@ class FsCheckpointStream(CheckpointStream):
         if not self._open:
             self._refuse()
         self._size += len(data)
-        if self._file is not None:
-            self._write_to_file(data)
-            return
-        self._buffer.append(data)
-        if self._size > self._threshold:
+        if self._file is None:
+            if self._size <= self._threshold:
+                self._buffer.append(data)
+                return
             self._file = self._create_file()
             self._written.files += 1
-            self._write_to_file(b"".join(self._buffer))
-            self._buffer = []
+            before, self._buffer = b"".join(self._buffer), []
+            if len(data) < LARGE_BYTES:
+                data = before + data
+            elif before:
+                self._write_to_file(before)
+        self._write_to_file(data)
 
     def _write_to_file(self, data: bytes) -> None:
         assert self._file is not None

@@ -23,7 +23,8 @@ from spark_bridge.cuts import Cut, rows_cut
 from spark_bridge.errors import SparkBridgeError
 from spark_bridge.period_column import results_by_period
 from spark_bridge.transform import LATE_TAG, spark_transform
-from spark_bridge.waiting import KeyColumn
+from spark_bridge.waiting import EVERYTHING, KeyColumn, WaitingRows
+from state_backends.api import OperatorStateBackend
 from tests.operators.harness import Checkpoint, Harness
 from tests.runtime.support import US, every, run
 from tests.spark_bridge.pipeline import jobs
@@ -147,6 +148,47 @@ def test_batches_are_those_of_rows(script: list[list[int] | int], data: st.DataO
         return found
 
     assert played(forms, points) == played([False] * len(script), points)
+
+
+@pytest.mark.parametrize("count", range(8))
+def test_checkpoints_leave_the_rows_that_wait_as_they_are(count: int) -> None:
+    """The state does not tell how the columns came, nor how often they were stored; a batch has the first of them."""
+
+    def played(*pieces: list[int], is_stored: bool) -> tuple[Any, Any, Any]:
+        backend = OperatorStateBackend()
+        waiting = WaitingRows(backend, "sums")
+        rows = waiting.of(EVERYTHING)
+        for piece in pieces:
+            rows.add(columns(piece))
+            if is_stored:
+                waiting.snapshot()
+        first = rows.first(count).taken()
+        waiting.snapshot()
+        return list(first) if not count else first.to_pylist(), backend.split_lists(), rows.taken().to_pylist()
+
+    expected = played([0, 1, 2, 3, 4, 5, 6, 7], is_stored=False)
+    assert [one["number"] for one in expected[0]] == list(range(count))
+    assert all(played([0, 1], [2], [3, 4, 5], [6, 7], is_stored=one) == expected for one in (False, True))
+
+
+def test_columns_become_arrow_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many checkpoints store them before their batch is full."""
+    arrays = 0
+
+    def counted(column: Any) -> Any:
+        nonlocal arrays
+        arrays += 1
+        return made(column)
+
+    made = pa.array
+    monkeypatch.setattr(pa, "array", counted)
+    waiting = WaitingRows(OperatorStateBackend(), "sums")
+    rows = waiting.of(EVERYTHING)
+    for piece in range(5):
+        rows.add(columns([piece]))
+        waiting.snapshot()
+    assert rows.first(5).taken().num_rows == 5
+    assert arrays == 5 * 2
 
 
 def test_columns_of_other_names_or_types_become_rows(tables: list[Any]) -> None:

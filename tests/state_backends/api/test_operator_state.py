@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from state_backends.api import OperatorStateBackend
 from state_backends.api.operator_state import OperatorSnapshotTask
 from state_backends.base import StateArgumentError, StateSchemaError, StateSerializationError
+from state_backends.codec import LARGE_BYTES, frame, frame_parts
 from state_backends.snapshots import (
     OperatorStateHandle,
     OperatorStateMode,
@@ -126,6 +127,30 @@ def test_elements_changed_in_place_after_the_sync_part_are_not_in_the_snapshot()
     again.restore([handle], where.reader())  # type: ignore[list-item]
 
     assert again.list_state("l").get() == [{"offset": [1]}]
+
+
+@pytest.mark.parametrize("inline_threshold_bytes", [0, 20 * 1024, 1 << 20])
+def test_large_elements_come_back(inline_threshold_bytes: int) -> None:
+    """Written by themselves, among small ones; the checksum of the file is that of its bytes."""
+    large = bytes(range(256)) * (LARGE_BYTES // 256)
+    elements = [b"first", large, large[1:], [large], b"last"]
+    backend, again = OperatorStateBackend(), OperatorStateBackend()
+    backend.list_state("l").add_all(elements)
+    where = location(inline_threshold_bytes=inline_threshold_bytes)
+    handle = run_to_completion(start(backend, where)).job_manager_state
+    assert handle is not None
+    where.reader().verify(handle.stream)
+    again.restore([handle], where.reader())
+
+    assert again.list_state("l").get() == elements
+
+
+def test_a_large_element_is_not_copied_into_its_frame() -> None:
+    """Its parts are the bytes of the frame."""
+    for payload in (b"", b"small", bytes(LARGE_BYTES - 1), bytes(LARGE_BYTES)):
+        parts = frame_parts(2, 0, payload)
+        assert b"".join(parts) == frame(2, 0, payload)
+        assert (parts[-1] is payload) == (len(payload) == LARGE_BYTES)
 
 
 @pytest.mark.parametrize("vector", vectors("empty_snapshot"))
