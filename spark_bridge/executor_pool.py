@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -49,12 +50,13 @@ _kept: dict[str, Callable[..., Any]] = {}
 """In a Python worker: what makes the results of the pool that it works for."""
 
 
-def pool_session(master: str | None) -> SparkSession:
+def pool_session(master: str | None, *imports: str) -> SparkSession:
     """The session for a pool. ``master``: the URL of a Spark master, ``None`` = the session that runs, or two local
-    cores. Its JVM only hands out tasks, and leaves the cores to Python."""
-    if master is None:
-        return get_session(None if session_is_running() else SessionSettings(short_lived=True))
-    return get_session(SessionSettings(master=master, short_lived=True))
+    cores. Its JVM only hands out tasks, and leaves the cores to Python. ``imports``: modules of the pool's work."""
+    if master is None and session_is_running():
+        return get_session()
+    settings = SessionSettings(short_lived=True, imports=(__name__, *imports))
+    return get_session(settings if master is None else replace(settings, master=master))
 
 
 class ExecutorPool(Generic[ResultT]):
@@ -80,7 +82,7 @@ class ExecutorPool(Generic[ResultT]):
             ) from None
         self._context = session.sparkContext
         try:
-            check_executors(session, [], "", 0, packed)
+            check_executors(session, [], "", 0, packed, needs=[__name__])
         except Exception as error:
             raise self._told(error) from None
         self._tag = f"weir-pool-{os.getpid()}-{next(_numbers)}"

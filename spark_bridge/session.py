@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from spark_bridge.errors import PySparkMissingError, SparkBridgeError
 from spark_bridge.java import find_java
 from spark_bridge.jvm import SparkJvm, is_spark_error, joined_context
+from spark_bridge.python_workers import begin_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +47,8 @@ class SessionSettings:
         short_lived: for a session of a minute or two: Java uses its quick compiler only, and collects garbage in one
             thread. Start and first batches take about half the CPU time; long loops over many rows take more. Settings
             that differ in nothing else are the same.
+        imports: modules that Python workers import while the session is still starting, so that the first tasks do
+            not wait for them. Nor do these make settings differ.
         extra: further Spark properties; they override all of the above.
     """
 
@@ -54,6 +57,7 @@ class SessionSettings:
     shuffle_partitions: int = 2
     app_name: str = "weir"
     short_lived: bool = field(default=False, compare=False)
+    imports: tuple[str, ...] = field(default=(), compare=False)
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -323,6 +327,8 @@ def _start(settings: SessionSettings) -> _RunningSession:
     jvm = SparkJvm(settings.spark_properties(), java, local_only=settings.is_local)
     _silence_pyspark_loggers()
     atexit.register(stop_session)
+    if settings.imports:
+        begin_workers(jvm.context, settings.imports)
     try:
         session = SparkSession(jvm.context)
     except Exception as error:

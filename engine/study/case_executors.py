@@ -16,6 +16,8 @@ from engine.study.case_processes import CaseT, Outcome, each_in_its_process
 Each = Callable[[Sequence[CaseT]], Iterator[tuple[int, Outcome]]]
 """Runs cases; gives ``(number of the case, outcome)``, as they end."""
 
+_RUNTIME = "engine.job_runner"
+
 
 @contextmanager
 def on_executors(work: Callable[[CaseT], Any], cluster: SparkCluster) -> Iterator[Each[CaseT]]:
@@ -24,14 +26,14 @@ def on_executors(work: Callable[[CaseT], Any], cluster: SparkCluster) -> Iterato
     from spark_bridge.pipeline.giving_up import SWEEP
 
     # A task has one case, so its row is written as soon as it ends.
-    with ExecutorPool(pool_session(cluster.master), partial(_in_worker, work), SWEEP, most=1) as pool:
+    with ExecutorPool(pool_session(cluster.master, _RUNTIME), partial(_in_worker, work), SWEEP, most=1) as pool:
         yield lambda cases: pool.as_they_end((case,) for case in cases)
 
 
 def _in_worker(work: Callable[[CaseT], Any]) -> Callable[[CaseT], Outcome]:
     """What a Python worker runs each case with."""
     # As in a sweep of this machine, the processes of cases have the runtime already.
-    import_module("engine.job_runner")
+    import_module(_RUNTIME)
     return partial(_outcome, work)
 
 

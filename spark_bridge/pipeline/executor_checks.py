@@ -27,10 +27,21 @@ MOST_SECONDS = 180.0
 """An executor takes the small job within this time, or the cluster has none to give."""
 
 
-def check_executors(session: SparkSession, directories: Sequence[str], name: str, driver: int, job: object) -> None:
+STAGES = ("pyarrow", "spark_bridge.pipeline.stage_function")
+"""What stages of a job import."""
+
+
+def check_executors(
+    session: SparkSession,
+    directories: Sequence[str],
+    name: str,
+    driver: int,
+    job: object,
+    needs: Sequence[str] = STAGES,
+) -> None:
     """Ask all executors. ``directories``: the driver puts a file of this ``name`` into each, and executors must see it;
     all drivers of a job give one name, so that the file of one that has died does not stay. ``driver``: the number of
-    this one. ``job``: must be loadable there; it may be pickled already.
+    this one. ``job``: must be loadable there; it may be pickled already. ``needs``: modules that its work imports.
 
     Raises :class:`ExecutorError` when one cannot run the job, :class:`SparkBridgeError` when none answers.
     """
@@ -40,7 +51,7 @@ def check_executors(session: SparkSession, directories: Sequence[str], name: str
     cloudpickle.register_pickle_by_value(executor_facts)  # type: ignore[no-untyped-call]
     try:
         with _files(directories, name, driver) as files:
-            facts = _asked(session, files, packed)
+            facts = _asked(session, files, packed, needs)
     finally:
         cloudpickle.unregister_pickle_by_value(executor_facts)  # type: ignore[no-untyped-call]
     check_facts(facts)
@@ -69,7 +80,7 @@ def _problems(facts: Mapping[str, Any]) -> Iterator[str]:
     elif facts["weir"] != version:
         yield f"has Weir {facts['weir']}, and the driver has {version}\n    fix: {wanted} there"
     elif facts["imports"] is not None:
-        yield f"cannot import what stages need: {facts['imports']}\n    fix: {wanted} there"
+        yield f"cannot import what its work needs: {facts['imports']}\n    fix: {wanted} there"
     elif facts["job"] is not None:
         yield (
             f"cannot load the job: {facts['job']}\n"
@@ -120,13 +131,15 @@ def _files(directories: Sequence[str], name: str, driver: int) -> Iterator[dict[
                 file_system.delete(path)
 
 
-def _asked(session: SparkSession, files: Mapping[str, str], packed: bytes) -> list[dict[str, Any]]:
+def _asked(
+    session: SparkSession, files: Mapping[str, str], packed: bytes, needs: Sequence[str]
+) -> list[dict[str, Any]]:
     """The facts of all executors: twice as many tasks as cores, so that each gets one."""
     context = session.sparkContext
     tasks = 2 * context.defaultParallelism
     # By name: a reference to its module would have the executor import it.
     facts_of = executor_facts.facts_of
-    rows = context.parallelize(range(tasks), tasks).mapPartitions(lambda _: [facts_of(files, packed)])
+    rows = context.parallelize(range(tasks), tasks).mapPartitions(lambda _: [facts_of(files, packed, needs)])
     try:
         answers: list[dict[str, Any]] = beside(rows.collect, MOST_SECONDS)
     except TimeoutError:

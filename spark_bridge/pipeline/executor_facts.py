@@ -9,7 +9,7 @@ import pickle
 import platform
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -17,12 +17,12 @@ from typing import Any
 PLAIN = ("host", "python", "executable", "weir", "imports", "job")
 
 
-def facts_of(files: Mapping[str, str], job: bytes) -> dict[str, Any]:
+def facts_of(files: Mapping[str, str], job: bytes, needs: Sequence[str]) -> dict[str, Any]:
     """The facts about this process.
 
     ``host``, ``python``, ``executable``  where it runs;
     ``weir``     the version of Weir, ``None`` when there is none;
-    ``imports``  the error of an import that stages need, ``None`` when all succeed;
+    ``imports``  the error of an import that the work needs, ``None`` when all succeed;
     ``files``    by path of a file that the driver has written: the problem with it, for those that have one;
     ``job``      the error with which the pickled job cannot be loaded, ``None`` when it can.
     """
@@ -32,9 +32,8 @@ def facts_of(files: Mapping[str, str], job: bytes) -> dict[str, Any]:
         found["weir"] = getattr(import_module("engine"), "__version__", None)
     if found["weir"] is not None:
         try:
-            import pyarrow as pyarrow  # noqa: PLC0414 (only whether it is there)
-
-            import spark_bridge.pipeline.stage_function as stages  # noqa: F401 (the same)
+            for module in needs:
+                import_module(module)
         except ImportError as error:
             found["imports"] = str(error)
         else:

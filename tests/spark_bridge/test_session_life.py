@@ -142,6 +142,24 @@ def test_a_session_starts_in_the_background(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_workers_import_while_a_session_starts(tmp_path: Path) -> None:
+    """Each of them, what there is to import; a module that is missing is nothing to tell. A process that ends meanwhile
+    ends without a word."""
+    begin = "from spark_bridge import SessionSettings, get_session\n"
+    answer = run_program(
+        f"{begin}import sys, threading\n"
+        "spark = get_session(SessionSettings(imports=('no_such_module', 'wave')))\n"
+        "[one.join() for one in threading.enumerate() if one.name == 'weir-workers']\n"
+        "numbers = spark.sparkContext.parallelize(range(4), 4)\n"
+        "print(set(numbers.map(lambda _: 'wave' in sys.modules).collect()), 'wave' in sys.modules)\n",
+        tmp_path,
+    )
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "{True} False\n", "")
+    answer = run_program(f"{begin}get_session(SessionSettings(imports=('wave',)))\n", tmp_path)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_session_serves_other_processes(tmp_path: Path) -> None:
     """Forked ones, also from a process with a session: they see its tables, and end without ending it. An address where
     nothing answers is one error."""

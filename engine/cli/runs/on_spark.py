@@ -128,5 +128,5 @@ def search_on_spark(where: SparkCluster) -> tuple[int, Hire[Chunk]]:
     """How many cores executors have, and what has these make the runs of a search. Starts the session."""
     from spark_bridge.executor_pool import ExecutorPool, pool_session
 
-    session = pool_session(where.master)
+    session = pool_session(where.master, "engine.explore.search", "engine.job_runner")
     return session.sparkContext.defaultParallelism, lambda _jobs, make: ExecutorPool(session, make)

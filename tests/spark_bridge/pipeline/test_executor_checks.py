@@ -45,7 +45,7 @@ def test_good_executors_pass() -> None:
         ),
         ({"weir": None}, "h1 has no Weir in /usr/bin/python3\n    fix: pip install 'weirstream[spark]=="),
         ({"weir": "0.0.1"}, f"h1 has Weir 0.0.1, and the driver has {engine.__version__}\n    fix: pip install"),
-        ({"imports": "No module named 'pyarrow'"}, "h1 cannot import what stages need: No module named 'pyarrow'"),
+        ({"imports": "No module named 'pyarrow'"}, "h1 cannot import what its work needs: No module named 'pyarrow'"),
         (
             {"job": "ModuleNotFoundError: No module named 'm'"},
             "h1 cannot load the job: ModuleNotFoundError: No module na",
@@ -90,7 +90,7 @@ def test_the_cores_of_a_session(spark: Any) -> None:
 
 def test_an_executor_without_weir_can_tell_so() -> None:
     """The facts need the standard library only: no Weir, no site-packages."""
-    program = f"import runpy; print(runpy.run_path({executor_facts.__file__!r})['facts_of']({{}}, b'')['weir'])"
+    program = f"import runpy; print(runpy.run_path({executor_facts.__file__!r})['facts_of']({{}}, b'', [])['weir'])"
     answer = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False, cwd="/"
     )
@@ -103,11 +103,19 @@ def test_files_that_an_executor_does_not_share(tmp_path: Path) -> None:
     good.write_text("mine")
     other.write_text("not mine")
     asked = {str(good): "mine", str(other): "mine", str(tmp_path / "none" / "x"): "mine", "/proc/version": "mine"}
-    assert facts_of(asked, b"")["files"] == {
+    assert facts_of(asked, b"", [])["files"] == {
         str(other): "another file has this path there",
         str(tmp_path / "none" / "x"): "No such file or directory",
         "/proc/version": "another file has this path there",
     }
+
+
+def test_a_module_that_the_work_needs() -> None:
+    """The first one that is missing; without one, the job is looked at."""
+    assert facts_of({}, b"", ["wave", "no_such_module", "no_other"])["imports"] == "No module named 'no_such_module'"
+    told = facts_of({}, b"no job", ["wave"])
+    assert told["imports"] is None
+    assert "UnpicklingError" in told["job"]
 
 
 @pytest.mark.slow
