@@ -145,9 +145,6 @@ class BatchDriver:
         """Take over what is in storage, up to ``restored``, and commit what that lists: a process that has died may
         not have come to it."""
         files, coordinator = self.files, self._coordinator
-        # Workers of a process that has died have left files there, and may still write.
-        storage = files.storage
-        self._try("working files of an earlier run", partial(storage.file_system.delete_tree, storage.working_dir))
         retained = [] if restored is None else files.retained(restored.checkpoint_id)
         next_id = files.next_checkpoint_id()
         files.discard_passed_over(restored)
