@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.elements.errors import WeirError
 from engine.explore.cases import Case, run_config
+from engine.explore.invariants import DAMAGE
 from engine.explore.ledger import EffectsInvariant
 from engine.explore.run import Bounds, Subject, Violation
 from engine.view.case_recording import effects_of, record_case
@@ -56,8 +57,10 @@ def cases_page(
 
 def _effects(subject: Subject, case: Case) -> EffectsInvariant | None:
     """``None`` where there is no ledger: several jobs in a row use numbers of checkpoints again, modes that track
-    records keep none, and a job that fails without faults has no effects to compare with."""
-    if any(one.ends_job for one in case.savepoints) or run_config(case).protocol.tracks_records:
+    records keep none, damage may destroy the checkpoints that it judges by, and a job that fails without faults has no
+    effects to compare with."""
+    faults = {*(one.kind for one in case.faults), *case.mix.per_million}
+    if any(one.ends_job for one in case.savepoints) or run_config(case).protocol.tracks_records or faults & DAMAGE:
         return None
     try:
         return effects_of(subject, case)

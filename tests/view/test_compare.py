@@ -73,7 +73,7 @@ def test_pages_of_cases() -> None:
 
 
 def test_a_case_that_keeps_no_ledger_has_a_page() -> None:
-    """Tracked records, a job that goes on from another one's savepoint, and a job that fails by itself."""
+    """Tracked records, a job that goes on from another one's savepoint, damage, and a job that fails by itself."""
     subject = Subject(lambda _: counting.job(), label="counting")
     resumed = Case(savepoints=(Savepoint(DRAIN, 1),), scheduler=FIFO)
 
@@ -85,7 +85,8 @@ def test_a_case_that_keeps_no_ledger_has_a_page() -> None:
 
     tracked = (Subject(lambda _: dividing(1), label="dividing"), Case(config={"mode": "acking"}, scheduler=FIFO))
     broken = (Subject(lambda _: dividing(0), label="dividing"), Case())
-    for one, case in ((subject, resumed), tracked, broken):
+    damaged = replace(CASE, faults=(parse_fault("bit-flip:*_metadata#1=77"),))
+    for one, case in ((subject, resumed), (subject, damaged), tracked, broken):
         assert '"ledger":null' in case_page("one", one, case, bounds=Bounds(events=2_000))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import check_promise
 from engine.explore.invariants.barrier_order import Alignment, ConsistentCut, OrderOfCheckpoints
-from engine.explore.invariants.base import Shared, Watcher as Watcher
+from engine.explore.invariants.base import DAMAGE as DAMAGE, Shared, Watcher as Watcher
 from engine.explore.invariants.footprint import Footprint as Footprint, self_check as self_check
 from engine.explore.invariants.happenings import SOMETIMES as SOMETIMES, Sometimes as Sometimes
 from engine.explore.invariants.liveness import Assertions, Liveness, Quiescence
