@@ -47,7 +47,7 @@ def executors(monkeypatch: pytest.MonkeyPatch) -> list[Executors]:
     """Those that were started."""
     monkeypatch.setattr(Executors, "opened", [], raising=False)
     monkeypatch.setattr("spark_bridge.executor_pool.ExecutorPool", Executors)
-    monkeypatch.setattr("spark_bridge.executor_pool.pool_session", str)
+    monkeypatch.setattr("spark_bridge.executor_pool.pool_session", lambda *_: "a session")
     monkeypatch.setattr("spark_bridge.pipeline.check_installed", lambda: None)
     return Executors.opened
 

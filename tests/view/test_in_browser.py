@@ -137,7 +137,8 @@ def test_words_say_what_pictures_show(browser: Any, pair: Path) -> None:
     page = opened.page
 
     page.get_by_text("The run in words").click()
-    page.wait_for_function("document.querySelectorAll('pre')[1].innerText !== ''")  # written after the click is over
+    # They are written after the click is over.
+    page.locator("pre").nth(1).filter(has_text="checkpoint").wait_for()
     words = page.locator("pre").nth(1).inner_text()
     assert "◎ an orphan of checkpoint 1" in words
     assert "here the cut of checkpoint 1 ends, with 1 orphan" in words
