@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.cli.runs.driver import RunOrder
     from engine.cli.runs.ledger_audit import LedgerAudit
 
+
 class RunPage:
     """Records a run, and writes its page."""
 
