@@ -11,10 +11,14 @@ Rules.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.runtime.channels.channel import Channel
+
+
+_IS_FULL = attrgetter("full")
 
 
 class FloatingCredit:
@@ -44,9 +48,11 @@ class FloatingCredit:
         spare -= spare % self._unit
         if spare > 0:
             self._move(-spare, channel)
-            for other in self._channels:
-                if self.left and other.full and self.lend(other):
+            for other in filter(_IS_FULL, self._channels):
+                if self.lend(other):
                     other.has_room()
+                if not self.left:
+                    break
 
     def _move(self, credit: int, channel: Channel) -> None:
         self.left -= credit

@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from heapq import heappop, heappush
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
 from engine.runtime.kernel.choices import ChoiceRecorder
@@ -41,12 +42,10 @@ _Entry = tuple[int, int, str, Any, Any]
 class Kernel:
     """Runs events in virtual time until none is left or :meth:`stop` is called."""
 
-    __slots__ = ("_choices", "_future", "_ready", "_sequence", "_waiting", "executed", "latest", "now_ns",
-                 "stopped")  # fmt: skip
+    __slots__ = ("_choices", "_future", "_ready", "_sequence", "_waiting", "latest", "now_ns", "stopped")
 
     def __init__(self, start_ns: int = START_NS, choices: ChoiceRecorder | None = None) -> None:
         self.now_ns = start_ns
-        self.executed = 0
         self._sequence = 0
         # Choices take events out of the middle, which is cheap in a list; else they are taken from the front.
         self._ready: deque[_Entry] | list[_Entry] = deque() if choices is None else []
@@ -100,21 +99,20 @@ class Kernel:
         self.stopped = False
         ready, future, choices, waiting = self._ready, self._future, self._choices, self._waiting
         take_first = ready.popleft if isinstance(ready, deque) else ready.pop  # from a list only if it is the only one
-        before = self.executed
-        executed = before
-        last = None if max_events is None else before + max_events
-        event = self.latest
+        before, event = self.executed, self.latest
         try:
-            while not self.stopped and executed != last:
+            # No count and no comparison for each event: this loop is a tenth of the time of many runs.
+            for _ in repeat(None) if max_events is None else repeat(None, max_events):
                 if not ready:
                     if not future:
                         break
                     event = heappop(future)
-                    self.now_ns = event[0]
-                    if not future or future[0][0] != event[0]:
+                    self.now_ns = now = event[0]
+                    if not future or future[0][0] != now:
                         # It is alone at its instant, as most events are where work takes random times.
-                        executed += 1
                         getattr(event[3], event[2])(event[4])
+                        if self.stopped:
+                            break
                         continue
                     self._begin_instant(event)
                 if choices is None:
@@ -130,12 +128,18 @@ class Kernel:
                         del ready[position]
                     else:
                         event = self._first_of(event, position, sequences)
-                executed += 1
                 getattr(event[3], event[2])(event[4])
+                if self.stopped:
+                    break
         finally:
             # Noted once per call: a run without a watcher pays nothing per event.
-            self.executed, self.latest = executed, event
-        return executed - before
+            self.latest = event
+        return self.executed - before
+
+    @property
+    def executed(self) -> int:
+        """How many events were executed: every one that was scheduled and is not pending."""
+        return self._sequence - len(self._ready) - len(self._future)
 
     def _next_instant(self) -> None:
         """Nothing is left at this instant: move the clock to the next one, and make the events of it ready."""
@@ -188,7 +192,6 @@ class Kernel:
     def execute(self, position: int) -> None:
         """Run the first event of the target whose event is at ``position`` among the ready ones."""
         event = self._take(position)
-        self.executed += 1
         getattr(event[3], event[2])(event[4])
 
     def _wait(self, target: Any, sequence: int) -> None:

@@ -52,8 +52,9 @@ class ServiceTimes:
                     " the law to an operator after a shuffle, or put chain=False on it"
                 )
 
-    def of(self, plan: SubtaskPlan, vertex: VertexPlan) -> ServiceTime | None:
-        """That of a subtask; ``None`` when no operator of it has a law."""
+    def of(self, plan: SubtaskPlan, vertex: VertexPlan, fixed_ns: int, factor: float) -> ServiceTime | None:
+        """That of a subtask; ``None`` when no operator of it has a law. ``fixed_ns``: what the cost model charges for
+        a record, on top; ``factor``: that of a straggler."""
         found = []
         # An operator alone has the name of its vertex.
         for name in dict.fromkeys((vertex.name, *(operator.name for operator in vertex.operators))):
@@ -63,7 +64,7 @@ class ServiceTimes:
         if not found:
             return None
         if plan.name not in self._drawn:
-            self._drawn[plan.name] = DrawnTimes(self._choices, f"service of {plan.name}", found)
+            self._drawn[plan.name] = DrawnTimes(self._choices, f"service of {plan.name}", found, fixed_ns, factor)
         return ServiceTime(self._drawn[plan.name])
 
 
@@ -72,30 +73,37 @@ def _names(vertex: VertexPlan) -> list[str]:
 
 
 class DrawnTimes:
-    """The sums of the times of some laws, drawn from a stream that nothing else reads."""
+    """The costs of records: sums of the times of some laws, drawn from a stream that nothing else reads."""
 
-    __slots__ = ("_block", "_choices", "_laws", "_random", "_stream", "_sums_ns", "_words")
+    __slots__ = ("_block", "_choices", "_costs_ns", "_factor", "_fixed_ns", "_laws", "_random", "_stream", "_words")
 
-    def __init__(self, choices: ChoiceRecorder, stream: str, laws: list[Law]) -> None:
+    def __init__(
+        self, choices: ChoiceRecorder, stream: str, laws: list[Law], fixed_ns: int = 0, factor: float = 1.0
+    ) -> None:
         self._choices = choices
         self._stream = stream
         self._laws = laws
         self._random = [law for law in laws if not isinstance(law, Constant)]
         """A constant draws nothing: it is no choice."""
+        self._fixed_ns = fixed_ns
+        self._factor = factor
         self._block = _FIRST_BLOCK
         self._words: list[int] = []
         """Values that are no choices yet, the next one last."""
-        self._sums_ns: list[int] = []
-        """The times that they mean, the next one last."""
+        self._costs_ns: list[int] = []
+        """What they mean, the next one last."""
 
     def next_ns(self) -> int:
-        """The next sum. The values behind it are choices from now on."""
-        if not self._sums_ns and not self._look_ahead():
-            return sum([sample_ns(law, partial(self._choices.draw, self._stream)) for law in self._laws])
+        """The next cost, at least 1 ns. The values behind it are choices from now on."""
+        if not self._costs_ns and not self._look_ahead():
+            return self._cost_ns(sum([sample_ns(law, partial(self._choices.draw, self._stream)) for law in self._laws]))
         words, add = self._words, self._choices.log.add_word
         for _ in self._random:
             add(self._stream, words.pop())
-        return self._sums_ns.pop()
+        return self._costs_ns.pop()
+
+    def _cost_ns(self, time_ns: int) -> int:
+        return max(1, self._fixed_ns + round(time_ns * self._factor))
 
     def _look_ahead(self) -> bool:
         count, each = self._block, len(self._random)
@@ -103,34 +111,28 @@ class DrawnTimes:
         if words is None:
             return False
         self._block = min(2 * count, _LARGEST_BLOCK)
-        fixed_ns = sum([law.quantile_ns(0) for law in self._laws if isinstance(law, Constant)])
-        columns = [times_ns(law, words[at::each]) for at, law in enumerate(self._random)]
-        self._sums_ns = [fixed_ns + sum(times) for times in zip(*columns, strict=True)] if each else [fixed_ns] * count
-        self._sums_ns.reverse()
+        always_ns = sum([law.quantile_ns(0) for law in self._laws if isinstance(law, Constant)])
+        columns = [[always_ns] * count, *(times_ns(law, words[at::each]) for at, law in enumerate(self._random))]
+        self._costs_ns = list(map(self._cost_ns, map(sum, zip(*columns, strict=True))))
+        self._costs_ns.reverse()
         words.reverse()
         self._words = words
         return True
 
 
 class ServiceTime:
-    """The service time of one task in one attempt. ``drawn``: the laws' part of it."""
+    """The service time of one task in one attempt."""
 
-    __slots__ = ("_drawn", "_factor", "_fixed_ns", "busy_ns")
+    __slots__ = ("_drawn", "busy_ns")
 
     def __init__(self, drawn: DrawnTimes) -> None:
         self._drawn = drawn
-        self._fixed_ns, self._factor = 0, 1.0
         self.busy_ns = 0
         """What the records so far have taken together."""
 
-    def begin(self, task: ServedTask, factor: float) -> None:
-        """Draw the time of the first record. ``factor``: that of a straggler; the cost model's time comes on top."""
-        self._fixed_ns, self._factor = task.record_cost_ns, factor
-        self.next(task)
-
-    def next(self, task: ServedTask) -> None:
-        """Draw the time of the next record, at least 1 ns."""
-        task.record_cost_ns = max(1, self._fixed_ns + round(self._drawn.next_ns() * self._factor))
+    def begin(self, task: ServedTask) -> None:
+        """Draw the time of the first record."""
+        task.record_cost_ns = self._drawn.next_ns()
 
     def receiver(self, task: ServedTask, receive: Receiver) -> Receiver:
         """Hands records on, and then draws the time of the next one."""
@@ -139,4 +141,4 @@ class ServiceTime:
     def _served(self, task: ServedTask, receive: Receiver, batch: Batch) -> None:
         receive(batch)
         self.busy_ns += task.record_cost_ns
-        self.next(task)
+        task.record_cost_ns = self._drawn.next_ns()

@@ -102,11 +102,12 @@ class Task:
         self.records_out = 0
         self.takes_single_records = False
         """Whether operators get one record at a time, since they spend time on records."""
-        self.record_cost_ns = environment.cost.record_cost_ns(vertex.names_of(plan.subtask), is_source=vertex.is_source)
-        self._service = None if environment.service is None else environment.service.of(plan, vertex)
-        if self._service is not None:
+        cost, names, services = environment.cost, vertex.names_of(plan.subtask), environment.service
+        self.record_cost_ns = cost.record_cost_ns(names, is_source=vertex.is_source)
+        self._service = service = services and services.of(plan, vertex, self.record_cost_ns, cost.factor(names))
+        if service is not None:
             self.takes_single_records = True
-            self._service.begin(self, environment.cost.factor(vertex.names_of(plan.subtask)))
+            service.begin(self)
         self._bytes_of = environment.cost.bytes_of
         size = environment.cost.record_bytes
         self._record_bytes = size if isinstance(size, int) else None
