@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 from engine.elements.errors import ConfigurationError
-from engine.elements.exact_math import natural_log
+from engine.elements.exact_math import rounded_times_log
 from engine.elements.laws import DRAW_BOUND, Constant, parse_rate
 
 DrawNumber = Callable[[], int]
@@ -56,7 +56,7 @@ class Poisson:
     def due_ns(self, part: Part, number: int, before_ns: int, draw: DrawNumber) -> int:
         """See :class:`ArrivalProcess`. The time between two records is exponential."""
         # As in the law `Exponential`: 1 - p is exact in this form.
-        return before_ns + round(-self.mean_ns * part.splits * natural_log((DRAW_BOUND - draw() - 0.5) / DRAW_BOUND))
+        return before_ns + rounded_times_log(-self.mean_ns * part.splits, (DRAW_BOUND - draw() - 0.5) / DRAW_BOUND)
 
     @property
     def most(self) -> int | None:

@@ -7,19 +7,12 @@ rounds all of them correctly, so they have one result everywhere. Their relative
 
 from __future__ import annotations
 
-from math import frexp, ldexp, sqrt
-from typing import TYPE_CHECKING, Any
-
-from state_backends.base import np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from math import frexp, ldexp, log, sqrt
 
 _LN2_HIGH, _LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
 """ln 2 in two parts: the first has few bits, so that its products with small whole numbers are exact."""
 _LN2 = _LN2_HIGH + _LN2_LOW
 _SQRT_HALF = sqrt(0.5)
-_LOG_SERIES = tuple(2.0 / n for n in range(23, 0, -2))
 _EXP_SERIES: tuple[float, ...] = ()
 _factorial = 1.0
 for _n in range(1, 15):
@@ -36,23 +29,23 @@ def natural_log(x: float) -> float:
     # ln f = 2 artanh((f-1)/(f+1)), whose argument is below 0.172 here: twelve terms are enough.
     z = (fraction - 1) / (fraction + 1)
     s = z * z
-    # Written out, as every random time of a short run passes here: the same sum as the loop below.
+    # Written out: a loop would take twice as long.
     total = ((((((2 / 23 * s + 2 / 21) * s + 2 / 19) * s + 2 / 17) * s + 2 / 15) * s + 2 / 13) * s + 2 / 11) * s + 2 / 9
     total = (((total * s + 2 / 7) * s + 2 / 5) * s + 2 / 3) * s + 2
     return exponent * _LN2_HIGH + (exponent * _LN2_LOW + z * total)
 
 
-def natural_logs(x: NDArray[Any]) -> NDArray[Any]:
-    """ln of each number, by numpy: the same operations on arrays, so the same bits."""
-    fraction, exponent = np.frexp(x)
-    small = fraction < _SQRT_HALF
-    fraction, exponent = np.where(small, 2 * fraction, fraction), np.where(small, exponent - 1, exponent)
-    z = (fraction - 1) / (fraction + 1)
-    square, total = z * z, np.zeros_like(z)
-    for coefficient in _LOG_SERIES:
-        total = total * square + coefficient
-    logs: NDArray[Any] = exponent * _LN2_HIGH + (exponent * _LN2_LOW + z * total)
-    return logs
+def rounded_times_log(factor: float, x: float) -> int:
+    """``round(factor * natural_log(x))``, for a product that is not negative.
+
+    The logarithm of C decides if that is certain: it is a part in 1e15 from the true one or nearer, everywhere, so both
+    products round to the same number unless they are close to the middle between two.
+    """
+    product = factor * log(x)
+    whole = round(product)
+    if -0.499 < product - whole < 0.499 and product < 1e11:
+        return whole
+    return round(factor * natural_log(x))
 
 
 def exponential(x: float) -> float:

@@ -12,7 +12,6 @@ Times are given in virtual ns or as text: ``Exponential("100ms")``. :func:`parse
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,12 +20,13 @@ from typing import Any, Protocol, runtime_checkable
 
 from engine.elements.durations import duration_text, parse_duration_ns
 from engine.elements.errors import ConfigurationError
-from engine.elements.exact_math import exponential, natural_log, natural_logs, normal_quantile
+from engine.elements.exact_math import exponential, natural_log, normal_quantile, rounded_times_log
 from engine.elements.suggestions import nearest
-from state_backends.base import np
 
 DRAW_BOUND = 1 << 32
 """Bound of the number that a law turns into a time."""
+
+_GREATEST = DRAW_BOUND - 0.5
 
 MOST_NS = 1 << 62
 """The longest time, about 146 years."""
@@ -152,20 +152,11 @@ class Exponential:
 
     def quantile_ns(self, number: int) -> int:
         """See :class:`Law`."""
-        assert isinstance(self.mean, int)
+        mean = self.mean
+        assert mean.__class__ is int
         # 1 - p is exact in this form, as p is an odd multiple of half a share.
-        return _in_range(-self.mean * natural_log(_probability(DRAW_BOUND - 1 - number)))
-
-    def quantiles_ns(self, numbers: Sequence[int]) -> list[int]:
-        """The same for many numbers, at once if numpy is loaded: step by step as for one, so each bit is the same."""
-        mean, greatest = self.mean, DRAW_BOUND - 0.5
-        assert isinstance(mean, int)
-        if "numpy" not in sys.modules:
-            return [_in_range(-mean * natural_log((greatest - number) / DRAW_BOUND)) for number in numbers]
-        times = -mean * natural_logs((greatest - np.array(numbers, dtype=np.int64)) / DRAW_BOUND)
-        # Above this bound `_in_range` decides; below, both round half to even.
-        found: list[int] = np.rint(np.minimum(times, float(MOST_NS))).astype(np.int64).tolist()
-        return found
+        time_ns = rounded_times_log(-mean, (_GREATEST - number) / DRAW_BOUND)
+        return time_ns if time_ns < MOST_NS else MOST_NS
 
     @property
     def mean_ns(self) -> float:
@@ -274,8 +265,6 @@ class Empirical:
 
 def times_ns(law: Law, numbers: Sequence[int]) -> list[int]:
     """The times for numbers drawn below ``DRAW_BOUND``."""
-    if isinstance(law, Exponential):
-        return law.quantiles_ns(numbers)
     times = list(map(law.quantile_ns, numbers))
     if type(law).__module__ != __name__:
         # Of the user: its times are known only now.

@@ -6,17 +6,16 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from engine import CountingSink, Job, SequenceSource
-from engine.elements import laws as laws_module
+from engine.elements import exact_math
 from engine.elements.durations import parse_duration_ns
 from engine.elements.errors import ConfigurationError
-from engine.elements.exact_math import exponential, natural_log, normal_quantile
+from engine.elements.exact_math import exponential, natural_log, normal_quantile, rounded_times_log
 from engine.elements.laws import (
     DRAW_BOUND,
     MOST_NS,
@@ -133,13 +132,22 @@ def test_the_normal_quantile_is_that_of_the_normal_law(p: float) -> None:
     assert normal_quantile(p) == pytest.approx(NormalDist().inv_cdf(p), rel=1e-12, abs=1e-12)
 
 
-@pytest.mark.parametrize("modules", [{}, {"numpy": None}], ids=["without numpy", "with numpy"])
-def test_many_times_at_once_are_those_of_each_number(modules: dict[str, None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the last ns, from the least number to the greatest."""
-    monkeypatch.setattr(laws_module, "sys", SimpleNamespace(modules=modules))
-    numbers = [0, 1, DRAW_BOUND - 2, DRAW_BOUND - 1, DRAW_BOUND // 2, *range(7, DRAW_BOUND, DRAW_BOUND // 1_500 + 1)]
-    for law in (*EACH, *(Exponential(mean) for mean in (1, 3, 999_983, MOST_NS // 7, MOST_NS))):
-        assert times_ns(law, numbers) == [law.quantile_ns(number) for number in numbers], law
+@given(st.integers(0, MOST_NS), st.floats(1e-10, 1.0))
+def test_a_rounded_product_is_that_of_the_exact_logarithm(factor: int, x: float) -> None:
+    """Whatever the logarithm of C has in its last bits."""
+    assert rounded_times_log(-factor, x) == round(-factor * natural_log(x))
+
+
+@given(st.integers(0, 10**7), st.floats(0.01, 0.99), st.sampled_from([-1, 1]))
+def test_close_to_the_middle_the_exact_logarithm_decides(whole: int, x: float, side: int) -> None:
+    """There the logarithm of C may be on the other side on another machine."""
+    factor = (whole + 0.5) / natural_log(x)
+    for _ in range(3):
+        with pytest.MonkeyPatch.context() as patched:
+            # As imprecise as any library, on one side.
+            patched.setattr(exact_math, "log", lambda x: natural_log(x) * (1 + side * 4e-16))
+            assert rounded_times_log(factor, x) == round(factor * natural_log(x))
+        factor = math.nextafter(factor, side * math.inf)
 
 
 def test_times_drawn_by_a_recorder_are_choices() -> None:
