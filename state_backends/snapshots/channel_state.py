@@ -67,7 +67,11 @@ class ChannelStateResources(SnapshotResources):
     """Captured records by channel. Emitted records never change, so they need no copy."""
 
     def __init__(self, channels: Iterable[tuple[ChannelName, Sequence[RecordColumns]]]) -> None:
-        self.channels = [(name, parts) for name, columns in channels if (parts := joined(columns))]
+        self.channels = [
+            (name, sum([len(one.values) for one in parts]), parts)
+            for name, columns in channels
+            if (parts := joined(columns))
+        ]
 
     def _release(self) -> None:
         self.channels = []
@@ -92,15 +96,18 @@ class ChannelStateSnapshotTask(SnapshotTask[ChannelStateHandle]):
             return SnapshotResult(None)
         if self._stream is None:
             self._stream = self._stream_factory.create_stream(StateScope.EXCLUSIVE)
-            header = codec.encode([[*name, sum(len(one.values) for one in columns)] for name, columns in channels])
+            header = codec.encode([[*name, count] for name, count, _ in channels])
             self._stream.write(preamble(MAGIC, FORMAT_VERSION) + frame(_HEADER, 0, header))
         if len(self._pieces) < len(channels):
-            name, columns = channels[len(self._pieces)]
-            count = sum(len(one.values) for one in columns)
+            name, count, columns = channels[len(self._pieces)]
             self._pieces.append(ChannelStatePiece(name, count, self._stream.tell()))
-            what = f"records in flight on {name.edge} from subtask {name.sender} to {name.receiver}"
-            plain = [[list(one.values), _plain(one.timestamps), _plain(one.keys)] for one in columns]
-            self._stream.write(frame(_PIECE, 0, codec.encode(plain, what)))
+            plain = [list(map(_plain, one)) for one in columns]
+            try:
+                payload = codec.pack(plain)
+            except Exception as problem:
+                what = f"records in flight on {name.edge} from subtask {name.sender} to {name.receiver}"
+                raise codec.refusal(plain, what, problem) from problem
+            self._stream.write(frame(_PIECE, 0, payload))
             return None
         self._stream.write(frame(_END, 0, codec.encode(len(self._pieces))))
         stream = self._stream.close_and_get_handle()
@@ -177,4 +184,4 @@ def _shape(columns: RecordColumns) -> tuple[bool, bool]:
 
 
 def _plain(column: Sequence[Any] | None) -> list[Any] | None:
-    return None if column is None else list(column)
+    return column if column is None or type(column) is list else list(column)

@@ -183,9 +183,8 @@ class ChannelName(NamedTuple):
     receiver: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelStatePiece:
-    """Where the records of one channel are.
+class ChannelStatePiece(NamedTuple):
+    """Where the records of one channel are. (There are many of them, and a tuple is made in a third of the time.)
 
     :ivar channel: whose
     :ivar records: how many
@@ -213,7 +212,7 @@ class ChannelStateHandle(_InOneStream):
         return sum(piece.records for piece in self.pieces)
 
     def to_state(self) -> list[Any]:
-        pieces = [[*piece.channel, piece.records, piece.offset] for piece in self.pieces]
+        pieces = [[*channel, records, offset] for channel, records, offset in self.pieces]
         return ["channels", pieces, self.stream.to_state()]
 
     @classmethod

@@ -30,7 +30,9 @@ class CaptureStatus(Enum):
     RECEIVED = "received"
 
 
-_IDLE, _RECEIVED = CaptureStatus.IDLE, CaptureStatus.RECEIVED
+# An attribute of an enum is looked up in Python's slow way, and every barrier asks for these.
+_IDLE, _WAITING, _RECEIVED = CaptureStatus.IDLE, CaptureStatus.WAITING, CaptureStatus.RECEIVED
+
 
 class ChannelCapture:
     """The capture of one input channel; see the rules at the top of the module."""
@@ -45,14 +47,14 @@ class ChannelCapture:
 
     def can_start(self, checkpoint_id: int) -> bool:
         """Whether no barrier of a newer checkpoint is here."""
-        return self.status is not CaptureStatus.RECEIVED or self.last <= checkpoint_id
+        return self.status is not _RECEIVED or self.last <= checkpoint_id
 
     def start(self, checkpoint_id: int) -> None:
         """The checkpoint begins. The caller takes the records queued before its barrier."""
         can_start = self.status is not _RECEIVED or self.last <= checkpoint_id
         assert can_start, f"barrier {self.last} is here, {checkpoint_id} is subsumed"
         if checkpoint_id > self.last:
-            self.status, self.captures = CaptureStatus.WAITING, True
+            self.status, self.captures = _WAITING, True
             self.last = checkpoint_id
 
     def barrier_arrived(self, checkpoint_id: int) -> bool:
@@ -60,7 +62,7 @@ class ChannelCapture:
         delimits a later start of it."""
         if checkpoint_id < self.last or (checkpoint_id == self.last and self.status is _IDLE):
             return False
-        self.status, self.captures = CaptureStatus.RECEIVED, False
+        self.status, self.captures = _RECEIVED, False
         self.last = checkpoint_id
         return True
 
@@ -71,7 +73,7 @@ class ChannelCapture:
 
     def validate(self) -> None:
         assert self.status is _IDLE or self.last > _NO_CHECKPOINT, (self.status, self.last)
-        assert self.captures == (self.status is CaptureStatus.WAITING), (self.status, self.captures)
+        assert self.captures == (self.status is _WAITING), (self.status, self.captures)
 
     def fingerprint(self) -> tuple[str, int]:
         return (self.status.value, self.last)

@@ -232,10 +232,12 @@ class Channel(OutputQueue):
 
     def _insert_priority(self, numbered: Numbered) -> None:
         queue, position = self.queue, self.priority_events
-        if isinstance(queue, tuple):
-            self.queue = (*queue[:position], numbered, *queue[position:]) if queue else (numbered,)
-        else:
+        if not isinstance(queue, tuple):
             queue.insert(position, numbered)
+        elif position:
+            self.queue = (*queue[:position], numbered, *queue[position:])
+        else:
+            self.queue = (numbered, *queue)
         self.priority_events = position + 1
         self.gate.priority_arrived(self)
 
@@ -351,14 +353,14 @@ class Channel(OutputQueue):
         """Capture for a checkpoint from now on; returns the records in front of its barrier that are here already."""
         assert self.capture is not None
         self.capture.start(checkpoint_id)
-        self.capturing = self.capture.captures
-        waiting: Iterable[Numbered] = self.queue
+        self.capturing = captures = self.capture.captures
+        waiting: Sequence[Numbered] = self.queue
         if not waiting:
             return ()
-        if not self.capturing:
+        if not captures:
             # Its barrier is here: elements that came after it are after the cut.
             behind = self._arrived - self._barrier_mark
-            waiting = list(waiting)[: max(0, len(self.queue) - behind)]
+            waiting = list(waiting)[: max(0, len(waiting) - behind)]
         return [element for _, element in waiting if isinstance(element, Batch)]
 
     def stop_capture(self, checkpoint_id: int) -> None:

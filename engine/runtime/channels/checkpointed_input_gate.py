@@ -237,20 +237,24 @@ class CheckpointedInputGate:
 
     # -- events -----------------------------------------------------------------------------------------------------
 
+    def handle_barrier(self, channel: Channel, barrier: CheckpointBarrier, now_ns: int) -> None:
+        """The same for a barrier."""
+        instructions = self.handler.on_barrier(channel.input_index, barrier, now_ns)
+        if not instructions:
+            return
+        first = instructions[0] if len(instructions) == 1 else None
+        if self._hook is None and isinstance(first, BlockChannel):
+            # So it is with nearly all barriers of a task with many channels.
+            self.channels[first.channel].block()
+        else:
+            self.execute(instructions)
+
     def handle(self, channel: Channel, event: Element, now_ns: int) -> None:
         """An event about barriers, or the end of a channel, was taken from ``channel``."""
         index = channel.input_index
         match event:
             case CheckpointBarrier():
-                instructions = self.handler.on_barrier(index, event, now_ns)
-                if not instructions:
-                    return
-                first = instructions[0] if len(instructions) == 1 else None
-                if self._hook is None and isinstance(first, BlockChannel):
-                    # So it is with nearly all barriers of a task with many channels.
-                    self.channels[first.channel].block()
-                else:
-                    self.execute(instructions)
+                self.handle_barrier(channel, event, now_ns)
             case BarrierAnnouncement(barrier):
                 self.execute(self.handler.on_announcement(index, barrier, now_ns))
             case CancelCheckpointMarker():

@@ -104,7 +104,8 @@ class Task:
         """Whether operators get one record at a time, since they spend time on records."""
         cost, names, services = environment.cost, vertex.names_of(plan.subtask), environment.service
         self.record_cost_ns = cost.record_cost_ns(names, is_source=vertex.is_source)
-        self._service = service = services and services.of(plan, vertex, self.record_cost_ns, cost.factor(names))
+        factor = cost.factor(names)
+        self._service = service = None if services is None else services.of(plan, vertex, self.record_cost_ns, factor)
         if service is not None:
             self.takes_single_records = True
             service.begin(self)
@@ -199,10 +200,10 @@ class Task:
         if self.end.is_stopping:
             life.survives(self._await_barriers_coming_back)
             return
-        slice_records, now = self._slice_records, self._kernel.now_ns
+        slice_records = self._slice_records
         if self._mail or (slice_records and not (self.inputs and self.gate.has_priority_event)):
             return
-        idle_until_ns = self._resting_until_ns
+        now, idle_until_ns = self._kernel.now_ns, self._resting_until_ns
         if slice_records or self._spent_until_ns > idle_until_ns:
             idle_until_ns = max(idle_until_ns, self._free_at_ns())
         if hook is not None and hook.disturbs_time and now >= idle_until_ns and not slice_records:
@@ -218,8 +219,9 @@ class Task:
             if slice_records:
                 # Between two records: the finished part of the slice is handled first.
                 self.interrupt()
-            if life.state == RUNNING:
-                self._run_once()
+                if life.state != RUNNING:
+                    return
+            self._run_once()
         except AssertionError:
             raise
         except Exception as error:
@@ -241,7 +243,11 @@ class Task:
                 self.advance(records)
             return
         channel.take()
-        self.handle_event(channel, element)
+        if element.__class__ is CheckpointBarrier and self._hook is None:
+            # The short way: a task with many channels takes many of them.
+            self.gate.handle_barrier(channel, element, self._kernel.now_ns)
+        else:
+            self.handle_event(channel, element)
         self.gate.pass_turn(channel)
 
     # -- slices: work that takes virtual time -------------------------------------------------------------------
@@ -323,10 +329,7 @@ class Task:
         index, now = channel.input_index, self._kernel.now_ns
         match event:
             case CheckpointBarrier():
-                if self._hook is None:
-                    self.gate.handle(channel, event, now)
-                    return
-                with self._hook.around("barrier.receive"):
+                with self.place.around("barrier.receive"):
                     self.gate.handle(channel, event, now)
             case Watermark() | WatermarkStatus():
                 (self.chain if self._hook is None else self._hook).take_time(index, event)
