@@ -265,7 +265,7 @@ class SourceOperator(Operator):
         """The same of a single split without watermarks, which takes no turns."""
         at_ns = split.available_at_ns
         if at_ns is None or at_ns <= self.context.processing_time_ns():
-            piece = self._read(split, max_records, 0)
+            piece = self._read(split, max_records, 0, alone=True)
             if piece is not None and piece.size == max_records:
                 self.output.emit(piece)
                 return max_records
@@ -282,7 +282,8 @@ class SourceOperator(Operator):
         now_ns = self.context.processing_time_ns()
         emitted = sum([piece.size for piece in pieces])
         while emitted < max_records and (split := self._next_split(now_ns)) is not None:
-            piece = self._read(split, max_records - emitted, now_ns)
+            alone = len(self._unfinished) == 1 or not self.takes_turns
+            piece = self._read(split, max_records - emitted, now_ns, alone=alone)
             if piece is None:
                 continue
             if piece.size:
@@ -351,10 +352,9 @@ class SourceOperator(Operator):
         self._turn += 1
         self._begin_turn()
 
-    def _read(self, split: RunningSplit, room: int, now_ns: int) -> Batch | None:
+    def _read(self, split: RunningSplit, room: int, now_ns: int, *, alone: bool) -> Batch | None:
         """Records of the split whose turn it is: an empty batch when there are none now, ``None`` when it has
-        ended."""
-        alone = len(self._unfinished) == 1 or not self.takes_turns
+        ended. ``alone``: its turns have no end."""
         reader = split.reader
         if reader is None:
             reader = self._open_split(split)

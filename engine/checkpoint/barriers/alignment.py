@@ -190,7 +190,13 @@ class BarrierAlignment:
         return self._marked(_BLOCKED)
 
     def _marked(self, bit: int) -> tuple[int, ...]:
-        return tuple([channel for channel, mark in enumerate(self._marks) if mark & bit])
+        marks = self._marks
+        # Without a step for each channel in the usual cases: all are open, and none is blocked or aligned.
+        if max(marks, default=0) < bit:
+            return ()
+        if bit == _OPEN and self.open_count == len(marks):
+            return tuple(range(self.open_count))
+        return tuple([channel for channel, mark in enumerate(marks) if mark & bit])
 
     def is_open(self, channel: int) -> bool:
         """Whether ``channel`` has not ended."""

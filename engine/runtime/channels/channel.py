@@ -108,8 +108,7 @@ class Channel(OutputQueue):
         if occupied >= self.capacity and not self.full and not (self.floating and self.floating.lend(self)):
             self.full = True
             self.sender.output_filled()
-        is_direct = self._at_once and self._direct and self.incoming < self.input_credit
-        if is_direct and self.index not in self._records_of:
+        if self._is_short and self._direct and self.incoming < self.input_credit:
             # The short way through both halves, for records that are not traced, over a link that takes no time.
             self.sent_elements = number = self.sent_elements + 1
             self.incoming += weight

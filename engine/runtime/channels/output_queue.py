@@ -112,6 +112,7 @@ class OutputQueue(ABC):
         "_at_once",
         "_direct",
         "_instrument",
+        "_is_short",
         "_records_of",
         "_settings",
         "_slot",
@@ -170,6 +171,8 @@ class OutputQueue(ABC):
         self._transfer_number = 0
         self.hook: LinkHook | None = None
         self._at_once = settings.at_once
+        self._is_short = settings.at_once and self.index not in self._records_of
+        """Whether records need neither time nor a trace."""
 
     @abstractmethod
     def arrive(self, numbered: Numbered) -> None:

@@ -196,10 +196,9 @@ class ChoiceRecorder:
         return None if self._replay is not None else self._generator(stream).words(count)
 
     def pick(self, ready: Sequence[ReadyEvent]) -> int:
-        """Which of the ready kernel events goes next, as its position; 0 is the oldest."""
-        bound = len(ready)
-        schedule = self._schedule_generator
-        if bound == 1 or schedule is None:
+        """Which of the ready kernel events (two or more) goes next, as its position; 0 is the oldest."""
+        schedule, bound = self._schedule_generator, len(ready)
+        if schedule is None:
             return self.draw(SCHEDULE, bound)
         # Every event of a run passes here: the same as a draw, with the work of many done together.
         value = ((schedule.ahead or schedule.go_ahead()).pop() * bound) >> 64

@@ -200,10 +200,9 @@ class Task:
         if self.end.is_stopping:
             life.survives(self._await_barriers_coming_back)
             return
-        slice_records = self._slice_records
+        slice_records, now, idle_until_ns = self._slice_records, self._kernel.now_ns, self._resting_until_ns
         if self._mail or (slice_records and not (self.inputs and self.gate.has_priority_event)):
             return
-        now, idle_until_ns = self._kernel.now_ns, self._resting_until_ns
         if slice_records or self._spent_until_ns > idle_until_ns:
             idle_until_ns = max(idle_until_ns, self._free_at_ns())
         if hook is not None and hook.disturbs_time and now >= idle_until_ns and not slice_records:
@@ -253,7 +252,6 @@ class Task:
     # -- slices: work that takes virtual time -------------------------------------------------------------------
 
     def _begin_slice(self, records: int) -> None:
-        assert not self._slice_records
         self._slice_start_ns = start = self._kernel.now_ns
         self._slice_records = records
         self._slice_number += 1
