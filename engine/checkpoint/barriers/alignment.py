@@ -83,6 +83,7 @@ class AlignmentClock:
         self._alignment_ns = 0
         self._bytes_before = 0
         self.bytes_taken = 0
+        """The size of all batches that the task took: it adds them itself, as it takes many."""
 
     def start(self, checkpoint_id: int, timestamp_ns: int, now_ns: int) -> None:
         """The first channel is aligned for a checkpoint whose barrier was created at ``timestamp_ns``."""
@@ -111,10 +112,6 @@ class AlignmentClock:
     def reset_all(self) -> None:
         """Everything was aborted."""
         self.reset(self._checkpoint_id)
-
-    def add_bytes(self, count: int) -> None:
-        """The task took a batch of this size."""
-        self.bytes_taken += count
 
     def metrics(self, checkpoint_id: int) -> AlignmentMetrics:
         """The measurements for ``checkpoint_id``; zeros when another one is being measured."""

@@ -108,7 +108,8 @@ class Channel(OutputQueue):
         if occupied >= self.capacity and not self.full and not (self.floating and self.floating.lend(self)):
             self.full = True
             self.sender.output_filled()
-        if self._is_short and self._direct and self.incoming < self.input_credit:
+        is_direct = self._direct and self.incoming < self.input_credit
+        if is_direct and (self._is_short or (self._at_once and self.index not in self._records_of)):
             # The short way through both halves, for records that are not traced, over a link that takes no time.
             self.sent_elements = number = self.sent_elements + 1
             self.incoming += weight

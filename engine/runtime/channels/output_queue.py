@@ -171,8 +171,8 @@ class OutputQueue(ABC):
         self._transfer_number = 0
         self.hook: LinkHook | None = None
         self._at_once = settings.at_once
-        self._is_short = settings.at_once and self.index not in self._records_of
-        """Whether records need neither time nor a trace."""
+        self._is_short = settings.at_once and settings.instrument is None
+        """Whether records need neither time nor, ever, a trace."""
 
     @abstractmethod
     def arrive(self, numbered: Numbered) -> None:

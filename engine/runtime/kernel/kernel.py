@@ -53,7 +53,7 @@ class Kernel:
         self._choices = choices
         # While there are choices to make: the sequence numbers of the ready events of each target, oldest first. Nearly
         # always it is one; with ten thousand targets a search through all ready events would be slow.
-        self._waiting: dict[Any, int | deque[int]] | None = None if choices is None else {}
+        self._waiting: dict[Any, int | deque[int]] = {}
         self.latest: _Entry | None = None
         """The event that the last :meth:`run` has executed last; for watchers that run one event at a time."""
         self.stopped = False
@@ -67,9 +67,8 @@ class Kernel:
             # Everything in the heap for this instant was moved to `ready` when the clock got here, so appending
             # keeps the sequence order without a trip through the heap.
             self._ready.append((time_ns, sequence, operation, target, payload))
-            waiting = self._waiting
-            if waiting is not None and waiting.setdefault(target, sequence) != sequence:
-                _wait(waiting, target, sequence)
+            if self._choices is not None and self._waiting.setdefault(target, sequence) != sequence:
+                self._wait(target, sequence)
         else:
             assert time_ns > now, f"{operation} scheduled {now - time_ns} ns in the past"
             heappush(self._future, (time_ns, sequence, operation, target, payload))
@@ -78,9 +77,8 @@ class Kernel:
         """Have ``target.operation(None)`` called at this instant: :meth:`schedule` for the most frequent event."""
         self._sequence = sequence = self._sequence + 1
         self._ready.append((self.now_ns, sequence, operation, target, None))
-        waiting = self._waiting
-        if waiting is not None and waiting.setdefault(target, sequence) != sequence:
-            _wait(waiting, target, sequence)
+        if self._choices is not None and self._waiting.setdefault(target, sequence) != sequence:
+            self._wait(target, sequence)
 
     def clock_ns(self) -> int:
         """See :class:`engine.runtime.kernel.hook.Clock`."""
@@ -117,7 +115,7 @@ class Kernel:
                             break
                         continue
                     self._begin_instant(event)
-                if choices is None or waiting is None:
+                if choices is None:
                     event = take_first()
                 elif len(ready) == 1:
                     event = take_first()
@@ -129,7 +127,7 @@ class Kernel:
                     if sequences.__class__ is int:
                         del ready[position]
                     else:
-                        event = self._first_of(event, position, sequences, waiting)
+                        event = self._first_of(event, position, sequences)
                 getattr(event[3], event[2])(event[4])
                 if self.stopped:
                     break
@@ -155,11 +153,11 @@ class Kernel:
         ready.append(first)
         while future and future[0][0] == now:
             ready.append(heappop(future))
-        waiting = self._waiting
-        if waiting is not None:
+        if self._choices is not None:
+            waiting = self._waiting
             for event in ready:
                 if waiting.setdefault(event[3], event[1]) != event[1]:
-                    _wait(waiting, event[3], event[1])
+                    self._wait(event[3], event[1])
 
     # -- one event at a time, for a search that looks at every order --------------------------------------------------
 
@@ -196,20 +194,25 @@ class Kernel:
         event = self._take(position)
         getattr(event[3], event[2])(event[4])
 
+    def _wait(self, target: Any, sequence: int) -> None:
+        """Another event of a target that has a ready one is ready."""
+        earlier = self._waiting[target]
+        if isinstance(earlier, deque):
+            earlier.append(sequence)
+        else:
+            self._waiting[target] = deque((earlier, sequence))
+
     def _take(self, position: int) -> _Entry:
         """The first event of the target whose event is at a position among the ready ones."""
-        assert self._waiting is not None, "without choices there is only one order"
         event = self._ready[position]
-        return self._first_of(event, position, self._waiting.pop(event[3]), self._waiting)
+        return self._first_of(event, position, self._waiting.pop(event[3]))
 
-    def _first_of(
-        self, event: _Entry, position: int, sequences: int | deque[int], waiting: dict[Any, int | deque[int]]
-    ) -> _Entry:
+    def _first_of(self, event: _Entry, position: int, sequences: int | deque[int]) -> _Entry:
         """The first of the ready events of a target, taken: ``event`` is one of them, at ``position``."""
         ready = self._ready
         if isinstance(sequences, deque):
             first = sequences.popleft()
-            waiting[event[3]] = sequences if len(sequences) > 1 else sequences[0]
+            self._waiting[event[3]] = sequences if len(sequences) > 1 else sequences[0]
             if first != event[1]:
                 # Ready events are in the order of their sequence numbers.
                 position = bisect_left(ready, (event[0], first))
@@ -227,15 +230,6 @@ class Kernel:
             (event.time_ns - self.now_ns, event.operation, getattr(event.target, "name", None))
             for event in self.pending()
         )
-
-
-def _wait(waiting: dict[Any, int | deque[int]], target: Any, sequence: int) -> None:
-    """Another event of a target that has a ready one is ready."""
-    earlier = waiting[target]
-    if isinstance(earlier, deque):
-        earlier.append(sequence)
-    else:
-        waiting[target] = deque((earlier, sequence))
 
 
 def _order(event: _Entry) -> tuple[int, int]:

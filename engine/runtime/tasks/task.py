@@ -299,7 +299,7 @@ class Task:
         assert channel is not None
         batch = channel.take_records(records)
         size = self._record_bytes
-        gate.handler.clock.add_bytes(self._bytes_of(batch) if size is None else records * size)
+        gate.handler.clock.bytes_taken += self._bytes_of(batch) if size is None else records * size
         self._receivers[channel.input_index](batch)
         if self._spent_until_ns != spent_until_ns:
             self.notice_spending()

@@ -158,13 +158,13 @@ def test_trigger_completes_a_begun_alignment() -> None:
 def test_metrics_of_an_alignment() -> None:
     """Start delay up to the first barrier, duration up to the last, bytes in between only."""
     handler = SingleCheckpointHandler(2)
-    handler.clock.add_bytes(1000)
+    handler.clock.bytes_taken += 1000
     handler.on_barrier(0, barrier(1, 100), 130)
-    handler.clock.add_bytes(7)
+    handler.clock.bytes_taken += 7
     assert handler.clock.gauge_ns(140) == 10
 
     decided = handler.on_barrier(1, barrier(1, 100), 180)
-    handler.clock.add_bytes(1000)
+    handler.clock.bytes_taken += 1000
 
     assert TriggerSnapshot(barrier(1, 100), AlignmentMetrics(30, 50, 7)) in decided
     assert handler.clock.gauge_ns(999) == 50
@@ -191,7 +191,7 @@ def test_bytes_do_not_leak_into_the_next_checkpoint() -> None:
     """Each alignment counts from zero."""
     handler = SingleCheckpointHandler(2)
     handler.on_barrier(0, barrier(1), 0)
-    handler.clock.add_bytes(5)
+    handler.clock.bytes_taken += 5
     handler.on_barrier(1, barrier(1), 1)
     handler.on_barrier(0, barrier(2), 2)
 

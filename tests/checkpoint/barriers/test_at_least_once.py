@@ -112,7 +112,7 @@ def test_only_the_newest_is_measured() -> None:
     tracker = AtLeastOnceTracker(2)
     tracker.on_barrier(0, barrier(1, 0), 10)
     tracker.on_barrier(0, barrier(2, 0), 20)
-    tracker.clock.add_bytes(3)
+    tracker.clock.bytes_taken += 3
 
     assert (TriggerSnapshot(barrier(1, 0), NONE),) == tracker.on_barrier(1, barrier(1, 0), 30)
     assert tracker.clock.gauge_ns(35) == 15
@@ -237,7 +237,7 @@ def test_a_late_cancel_leaves_newer_ones_alone() -> None:
 def test_nothing_is_measured_before_the_first_barrier() -> None:
     """The gauge of a fresh tracker is zero, and no channel is captured."""
     tracker = AtLeastOnceTracker(2)
-    tracker.clock.add_bytes(1)
+    tracker.clock.bytes_taken += 1
 
     assert tracker.clock.gauge_ns(99) == 0
     assert tracker.captured_channels == ()

@@ -61,14 +61,14 @@ def test_the_snapshot_waits_for_the_forward_channels_only() -> None:
     head = Head()
     head.now_ns = 10
     assert head.barrier(0, 1) == ()
-    head.handler.clock.add_bytes(7)
+    head.handler.clock.bytes_taken += 7
     head.now_ns = 14
     assert head.barrier(1, 1) == (StartCapture(1), trigger(1, 10, 4, 7))
     assert head.handler.captured_channels == (2, 3)
     head.now_ns = 20
     assert head.barrier(3, 1) == ()
     assert head.handler.captured_channels == (2,)
-    head.handler.clock.add_bytes(5)
+    head.handler.clock.bytes_taken += 5
     head.now_ns = 30
 
     assert head.barrier(2, 1) == (StopCapture(1), finished(1, 10, 20, 12))

@@ -67,9 +67,9 @@ def test_metrics_are_complete_only_at_the_end() -> None:
     """The trigger knows the start delay; duration and bytes follow with the last barrier."""
     handler = handler_of(2)
     begun = handler.on_barrier(0, barrier(1, 100), 130)
-    handler.clock.add_bytes(7)
+    handler.clock.bytes_taken += 7
     ended = handler.on_barrier(1, barrier(1, 100), 150)
-    handler.clock.add_bytes(99)
+    handler.clock.bytes_taken += 99
 
     assert TriggerSnapshot(barrier(1, 100), AlignmentMetrics(30)) in begun
     assert AlignmentFinished(1, AlignmentMetrics(30, 20, 7)) in ended
@@ -302,8 +302,8 @@ def test_the_trigger_knows_nothing_of_the_alignment_before() -> None:
     """Duration and bytes of the checkpoint before do not show in the metrics of the next trigger."""
     handler = handler_of(2)
     handler.on_barrier(0, barrier(1), 0)
-    handler.clock.add_bytes(5)
+    handler.clock.bytes_taken += 5
     handler.on_barrier(1, barrier(1), 9)
-    handler.clock.add_bytes(5)
+    handler.clock.bytes_taken += 5
 
     assert TriggerSnapshot(barrier(2, 9), NONE) in handler.on_barrier(0, barrier(2, 9), 9)

@@ -306,7 +306,7 @@ class InputReplay:
                 (name,) = element.values
                 self.observed.record(name)
                 self.observed.downstream.append(name)
-                self._gate.handler.clock.add_bytes(self._sizes[name])
+                self._gate.handler.clock.bytes_taken += self._sizes[name]
             case EndOfData():
                 pass
             case CheckpointBarrier():
