@@ -93,6 +93,8 @@ class ExecutionResult:
 
 
 _LARGE_CHANNELS = 10_000
+_YOUNG_OBJECTS = 5_000
+"""So many new ones between two garbage collections; by default 700."""
 
 
 @contextmanager
@@ -100,11 +102,20 @@ def long_lived(channels: int) -> Iterator[Callable[[], None]]:
     """Enter it around building and running a graph with so many channels; call the yielded function between the two.
 
     Tasks and channels live as long as their attempt. With a million of them every full garbage collection takes seconds
-    and finds nothing: most of the time of a large run went there. The results do not depend on it. It does nothing
-    for small graphs: a process that runs thousands of them is better off with the collector.
+    and finds nothing: most of the time of a large run went there. So Python does not look at those of a large graph at
+    all. With a small one it looks less often, which saves a tenth of the time of a run with 2,500 channels, and still
+    frees the graphs of earlier runs. The results do not depend on it.
     """
-    if channels < _LARGE_CHANNELS or not gc.isenabled():
+    thresholds = gc.get_threshold()
+    if not gc.isenabled() or not thresholds[0]:
         yield lambda: None
+        return
+    if channels < _LARGE_CHANNELS:
+        gc.set_threshold(max(thresholds[0], _YOUNG_OBJECTS), *thresholds[1:])
+        try:
+            yield lambda: None
+        finally:
+            gc.set_threshold(*thresholds)
         return
     gc.disable()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,25 @@ def test_a_failed_run_raises_the_error_of_the_job() -> None:
 
     with pytest.raises(JobFailedError, match="inverse"):
         job.run(restart="none")
+
+
+def test_python_looks_for_garbage_less_often_while_a_job_runs() -> None:
+    """Its objects live as long as it does. Afterwards all is as before, also when the job has failed."""
+    before, during = gc.get_threshold(), list[int]()
+
+    def look(number: int) -> int:
+        during.append(gc.get_threshold()[0])
+        return 1 // number
+
+    for numbers in ([1, 2], [1, 0]):
+        job = Job("numbers")
+        job.source(CollectionSource(numbers)).map(look).collect([])
+        try:
+            job.run(mode="none")
+        except JobFailedError:
+            assert numbers[-1] == 0
+        assert gc.get_threshold() == before
+    assert set(during) == {max(before[0], 5_000)}
 
 
 def test_the_settings_of_the_table_are_typed() -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from engine.runtime.tasks.task import Task
     from engine.runtime.tasks.task_life import TaskLife
 
+_new_tuple = tuple.__new__
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorEvent:
@@ -194,7 +196,8 @@ class TaskEnvironment:
     def channel_name(self, channel: ChannelPlan) -> ChannelName:
         """The identity of a channel in a checkpoint, whatever index it has in this plan."""
         edge = self.plan.edges[channel.edge]
-        return ChannelName(edge.name, channel.sender_subtask, channel.receiver_subtask)
+        # Written out: half as long as calling the class.
+        return _new_tuple(ChannelName, (edge.name, channel.sender_subtask, channel.receiver_subtask))
 
     def resolve_path(self, path: str) -> str:
         """A relative path is below the run's output directory."""
