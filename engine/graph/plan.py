@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from engine.elements.operator import OperatorFactory
 from engine.elements.operator_coordination import CoordinatorFactory
 from engine.graph.partitioner import Partitioner
-from state_backends.base import KeyType
+from state_backends.base import KeyType, value_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class EdgePlan:
     is_feedback: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value_class
 class ChannelPlan:
     """One FIFO from a sending to a receiving subtask.
 
