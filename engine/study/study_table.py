@@ -82,10 +82,17 @@ class StudyTable:
         return groups
 
     def _measure(self, name: str) -> str:
-        for unit in _UNITS:
-            if name + unit in self.measures:
-                return name + unit
-        raise self._unknown("measure", name, self.measures)
+        found = next((name + unit for unit in _UNITS if name + unit in self.measures), None)
+        if found is None:
+            raise self._unknown("measure", name, [one for one in self.measures if not self._has_texts(one)])
+        if self._has_texts(found):
+            raise ConfigurationError(
+                f"measure {found!r} of study {self.name!r} has texts, and these have no mean; read it in the rows"
+            )
+        return found
+
+    def _has_texts(self, measure: str) -> bool:
+        return any(isinstance(row.get(measure), str) for row in self._rows)
 
     def _arguments(self, by: str | Sequence[str] | None) -> tuple[str, ...]:
         if by is None:
@@ -97,15 +104,16 @@ class StudyTable:
         return names
 
     def _unknown(self, kind: str, name: str, known: Sequence[str]) -> ConfigurationError:
-        close = nearest(name, known)
-        hint = f"; did you mean {close!r}?" if close else ""
+        told = f"study {self.name!r} has no {kind} {name!r}"
         if not known and self.failed:
             return ConfigurationError(
-                f"study {self.name} has no {kind} {name!r}: every case failed; correct the first one:"
-                f" {row_text(self.failed[0], self.arguments)}"
+                f"{told}: every case failed; correct the first one: {row_text(self.failed[0], self.arguments)}"
             )
-        have = ", ".join(known)
-        return ConfigurationError(f"study {self.name} has no {kind} {name!r}{hint} It has: {have}")
+        # A unit may be left out.
+        names = {one.removesuffix(unit): one for unit in _UNITS for one in known}
+        close = nearest(name, names)
+        hint = f"; did you mean {names[close]!r}? Choose" if close else "; choose"
+        return ConfigurationError(f"{told}{hint} one of {', '.join(known)}")
 
     def rerun(self, number: int) -> Any:
         """What the study returns for the case of this row, run here and now: to look into it.
@@ -113,7 +121,7 @@ class StudyTable:
         Raises :class:`ConfigurationError` for a table that was read from a file.
         """
         if self._run is None:
-            raise ConfigurationError(f"study {self.name} was read from a file; call its function with the arguments")
+            raise ConfigurationError(f"study {self.name!r} was read from a file; call its function with the arguments")
         return self._run(number)
 
     def table(self) -> ResultTable:

@@ -77,11 +77,26 @@ def test_means_are_by_argument_over_seeds() -> None:
 
 
 def test_names_that_do_not_exist_are_refused() -> None:
-    """With the nearest one, and all there are."""
+    """With the nearest one, and all there are; the unit may be left out."""
+    with pytest.raises(ConfigurationError, match="no measure 'makspan'; did you mean 'makespan_ns'. Choose one of mak"):
+        table().mean("makspan")
+    with pytest.raises(ConfigurationError, match="no measure 'lost'; choose one of makespan_ns"):
+        table().mean("lost")
     with pytest.raises(ConfigurationError, match="no measure 'makspan_ns'; did you mean 'makespan_ns'"):
         table().mean("makspan_ns")
     with pytest.raises(ConfigurationError, match="no argument 'intervall'; did you mean 'interval'"):
         table().mean("makespan", by="intervall")
+
+
+def test_texts_have_no_mean() -> None:
+    """A column of them is told, instead of a table without numbers; it is not among the measures to choose from."""
+    found = sweep(lambda x: {"side": "left", "length": x}, x=[1, 2])
+
+    for take in (found.mean, found.plot):
+        with pytest.raises(ConfigurationError, match="measure 'side' of study '<lambda>' has texts, and these have no"):
+            take("side")
+    with pytest.raises(ConfigurationError, match="no measure 'sides'; choose one of length$"):
+        found.mean("sides")
 
 
 def test_a_table_goes_to_other_tools() -> None:
