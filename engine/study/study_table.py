@@ -14,10 +14,11 @@ from engine.study.intervals import Mean, mean_of_values
 from engine.study.study_file import Row, read_results
 
 _SCALES = {
-    "_ns": ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns")),
+    "_ns": ((3.6e12, "h"), (6e10, "min"), (1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns")),
     "_bytes": ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "bytes")),
 }
 _UNITS = ("", *_SCALES)
+_DASHES = ("-", "--", ":", "-.")
 _LEGEND_INSIDE = 4
 """The most entries of a legend within a plot."""
 
@@ -103,6 +104,12 @@ class StudyTable:
                 raise self._unknown("argument", name, self.arguments)
         return names
 
+    def _others_than(self, x: str) -> tuple[str, ...]:
+        """The other arguments with several values. The interval of a mean over them would say nothing: it takes runs as
+        draws of one law."""
+        others = [name for name in self._arguments(None) if name != x]
+        return tuple(name for name in others if len({row[name] for row in self._rows}) > 1)
+
     def _unknown(self, kind: str, name: str, known: Sequence[str]) -> ConfigurationError:
         told = f"study {self.name!r} has no {kind} {name!r}"
         if not known and self.failed:
@@ -156,6 +163,7 @@ class StudyTable:
         """Draw the mean of a measure over an argument, with the confidence interval as a band, and a line for each
         value of ``by``, one argument or several. Several measures stand side by side. Returns the matplotlib figure.
 
+        ``by``     by default all other arguments that have several values, but the seed;
         ``x``      by default the first argument that is not the seed; ``to`` a file, ``.svg`` or ``.png``;
         ``log``    logarithmic axes: that of the measure, which leaves 0 out, and that of ``x`` if it has numbers;
         ``bars``   instead of lines, for an ``x`` whose values have no order;
@@ -165,10 +173,12 @@ class StudyTable:
         """
         measures = [self._measure(one) for one in ((measure,) if isinstance(measure, str) else measure)]
         x = self._arguments(x)[0] if x is not None or self._arguments(None) else "seed"
-        names = () if by is None else self._arguments(by)
+        names = self._others_than(x) if by is None else self._arguments(by)
+        groups = self._groups(names)
+        styles = _styles(list(groups))
         lines = {
-            ", ".join(f"{name} = {one}" for name, one in zip(names, key, strict=True)): rows
-            for key, rows in self._groups(names).items()
+            ", ".join(f"{name} = {one}" for name, one in zip(names, key, strict=True)): (rows, styles[key])
+            for key, rows in groups.items()
         }
         figure, panels = _figure(self.name, len(measures))
         for axes, one in zip(panels, measures, strict=True):
@@ -188,13 +198,13 @@ class StudyTable:
         axes: Any,
         measure: str,
         x: str,
-        lines: Mapping[str, Sequence[Row]],
+        lines: Mapping[str, tuple[Sequence[Row], Mapping[str, str]]],
         *,
         log: bool,
         bars: bool,
         marks: Mapping[str, float],
     ) -> None:
-        """One measure. ``lines``: the rows of each line by its label."""
+        """One measure. ``lines``: the rows of each line, and its style, by its label."""
         found = [row[measure] for row in self._rows if isinstance(row.get(measure), (int, float))]
         # An axis without a number above 0 cannot be logarithmic.
         is_log = log and max(found, default=0) > 0
@@ -205,7 +215,7 @@ class StudyTable:
         # Numbers are where they are; others stand side by side. A label has one place for all lines, also for one whose
         # runs failed there.
         places = {label: label / x_factor if are_numbers else number for number, label in enumerate(labels)}
-        for number, (name, rows) in enumerate(lines.items()):
+        for number, (name, (rows, style)) in enumerate(lines.items()):
             points = StudyTable(self.name, self.arguments, rows)._groups((x,))
             means = {places[key]: mean for (key,), group in points.items() if (mean := _mean(group, measure))}
             if is_log:
@@ -214,15 +224,16 @@ class StudyTable:
             if bars:
                 _add_bars(axes, name, means, factor, number, len(lines))
             else:
-                _add_line(axes, name, means, factor)
+                _add_line(axes, name, means, factor, style)
         for number, (name, value) in enumerate(marks.items()):
-            axes.axvline(value / x_factor, label=name, color=f"C{number + 1}", linestyle=("--", ":", "-.")[number % 3])
+            axes.axvline(value / x_factor, label=name, color=f"C{number + 1}", linestyle=_DASHES[1 + number % 3])
         axes.set_xlabel(_axis(x, x_unit))
         axes.set_ylabel(_axis(measure, unit))
         if log:
             axes.set(yscale="log" if is_log else "linear", xscale="log" if are_numbers else "linear")
-        else:
-            axes.set_ylim(bottom=0)
+        elif min(found, default=0) >= 0:
+            # Room above the highest point, also where all are as high: the axis would end at them.
+            axes.set_ylim(0, 1.05 * max(axes.dataLim.ymax, 0) or 1)
         if log or not are_numbers:
             # Long texts would run into each other.
             rotation = 20 if bars and sum(len(str(label)) for label in labels) > 30 else 0
@@ -265,9 +276,21 @@ def _axis(name: str, unit: str) -> str:
     return f"{name.removesuffix('_ns').removesuffix('_bytes')}{unit}" if unit else name
 
 
-def _add_line(axes: Any, name: str, means: Mapping[Any, Mean], factor: float) -> None:
+def _styles(keys: Sequence[tuple[Any, ...]]) -> dict[tuple[Any, ...], dict[str, str]]:
+    """Of lines by their values of ``by``: the first value has a colour, the others have dashes."""
+    firsts, others = (list(dict.fromkeys(part)) for part in ([key[:1] for key in keys], [key[1:] for key in keys]))
+    return {
+        key: {"color": f"C{firsts.index(key[:1])}", "linestyle": _DASHES[others.index(key[1:]) % len(_DASHES)]}
+        for key in keys
+    }
+
+
+def _add_line(
+    axes: Any, name: str, means: Mapping[Any, Mean], factor: float, style: Mapping[str, str]
+) -> None:
     """``means``: by their place on the axis; with a band, if each has an interval."""
-    (line,) = axes.plot(list(means), [mean.mean / factor for mean in means.values()], marker="o", label=name or None)
+    heights = [mean.mean / factor for mean in means.values()]
+    (line,) = axes.plot(list(means), heights, marker="o", label=name or None, **style)
     low = [mean.low / factor for mean in means.values() if mean.low is not None]
     high = [mean.high / factor for mean in means.values() if mean.high is not None]
     if len(low) == len(means):

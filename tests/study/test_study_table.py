@@ -78,7 +78,7 @@ def test_means_are_by_argument_over_seeds() -> None:
 
 def test_names_that_do_not_exist_are_refused() -> None:
     """With the nearest one, and all there are; the unit may be left out."""
-    with pytest.raises(ConfigurationError, match="no measure 'makspan'; did you mean 'makespan_ns'. Choose one of mak"):
+    with pytest.raises(ConfigurationError, match=r"no measure 'makspan'; did you mean 'makespan_ns'\? Choose one of"):
         table().mean("makspan")
     with pytest.raises(ConfigurationError, match="no measure 'lost'; choose one of makespan_ns"):
         table().mean("lost")
@@ -95,7 +95,7 @@ def test_texts_have_no_mean() -> None:
     for take in (found.mean, found.plot):
         with pytest.raises(ConfigurationError, match="measure 'side' of study '<lambda>' has texts, and these have no"):
             take("side")
-    with pytest.raises(ConfigurationError, match="no measure 'sides'; choose one of length$"):
+    with pytest.raises(ConfigurationError, match=r"no measure 'sides'; choose one of length$"):
         found.mean("sides")
 
 
@@ -142,8 +142,36 @@ def test_a_plot_has_a_line_for_each_value() -> None:
     assert not axes.collections
 
 
+def test_a_plot_has_room_above_its_highest_point() -> None:
+    """Also when all means are nearly the same, which must show as a flat line; axes begin at 0 unless numbers are
+    below."""
+    pytest.importorskip("matplotlib")
+
+    def limits(values: list[float]) -> tuple[float, float]:
+        rows = [{"x": number, "status": "ok", "time_ns": value * 3.6e12} for number, value in enumerate(values)]
+        (axes,) = StudyTable("flat", ("x",), rows).plot("time", x="x").axes
+        assert axes.get_ylabel() == "time (h)"
+        return axes.get_ylim()
+
+    assert limits([4, 4, 4]) == pytest.approx((0, 4.2))
+    assert limits([2, 4]) == pytest.approx((0, 4.2))
+    assert limits([-1, 4])[0] < -1
+
+
+def test_by_default_a_plot_mixes_no_cases_but_those_of_several_seeds() -> None:
+    """Arguments that differ beside the x have lines: an interval over them would mean nothing."""
+    pytest.importorskip("matplotlib")
+    found = sweep(lambda x, factor, same, seed: x * factor + seed, x=[1, 2], factor=[1, 10], same=0, seed=range(2))
+
+    (axes,), (mixed,) = found.plot("value", x="x").axes, found.plot("value", x="x", by=()).axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["factor = 1", "factor = 10"]
+    assert [list(line.get_ydata()) for line in axes.lines] == [[1.5, 2.5], [10.5, 20.5]]
+    assert [list(line.get_ydata()) for line in mixed.lines] == [[6, 11.5]]
+
+
 def test_measures_of_a_plot_stand_side_by_side() -> None:
-    """Each in a unit that fits, with a line for each combination of several arguments, and one legend."""
+    """Each in a unit that fits, with a line for each combination of several arguments, and one legend. A colour is a
+    value of the first argument, dashes are one of the second."""
     pytest.importorskip("matplotlib")
 
     def study(x: int, a: int, b: str) -> dict[str, int]:
@@ -156,6 +184,9 @@ def test_measures_of_a_plot_stand_side_by_side() -> None:
     assert (times.get_ylabel(), sizes.get_ylabel()) == ("time (ms)", "size (MiB)")
     assert [text.get_text() for text in times.get_legend().get_texts()] == [
         "a = 1, b = p", "a = 1, b = q", "a = 2, b = p", "a = 2, b = q",
+    ]  # fmt: skip
+    assert [(line.get_color(), line.get_linestyle()) for line in sizes.lines] == [
+        ("C0", "-"), ("C0", "--"), ("C1", "-"), ("C1", "--"),
     ]  # fmt: skip
     assert sizes.get_legend() is None
 
