@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, NoReturn
@@ -51,38 +52,47 @@ class ResultsFile:
         self._journal = f"{self._path}.journal" if self._is_parquet else self._path
         self._identity = identity
         self._lock = -1
+        self._is_void = False
+        """Whether the journal has no row that the file itself lacks. It is deleted then, and belongs to no study."""
 
     def __enter__(self) -> list[Row]:
-        """The rows that it has. Raises :class:`StorageError` when they are of another study or version."""
-        directory = os.path.dirname(self._path) or "."
-        os.makedirs(directory, exist_ok=True)
-        self._lock = os.open(self._journal, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        """The rows that it has. Raises :class:`StorageError` when they are of another study or version, or the file
+        cannot be written."""
+        try:
+            os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
+            self._lock = os.open(self._journal, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        except OSError as error:
+            raise self._unwritable(error) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return self._begin()
         except BlockingIOError:
-            os.close(self._lock)
+            self._close()
             raise StorageError(
                 f"{self._path}: another sweep writes to it; wait for its end, or give another file"
             ) from None
         except BaseException:
-            os.close(self._lock)
+            self._close()
             raise
 
     def _begin(self) -> list[Row]:
+        self._is_void = os.fstat(self._lock).st_size == 0
         rows: list[Row] = []
         if self._is_parquet and os.path.exists(self._path):
             whole, rows = _read_parquet(self._path)
-            self._check(whole)
+            self._check(self._path, whole)
         header, journaled, length = _read_journal(self._journal)
-        os.ftruncate(self._lock, length)
-        if header is None:
-            self._write(self._identity.header())
+        self._is_void = not journaled
+        if journaled:
+            assert header is not None
+            self._check(self._journal, header)
+            os.ftruncate(self._lock, length)
         else:
-            self._check(header)
+            os.ftruncate(self._lock, 0)
+            self._write(self._identity.header())
         return [*rows, *journaled]
 
-    def _check(self, header: Mapping[str, Any]) -> None:
+    def _check(self, path: str, header: Mapping[str, Any]) -> None:
         ours = self._identity.header()
         for name, what in (
             ("weir_version", "of Weir {theirs}, and this is {ours}"),
@@ -91,30 +101,61 @@ class ResultsFile:
             ("source", "of another version of the study: its program text has changed"),
         ):
             if header.get(name) != ours[name]:
-                told = what.format(theirs=header.get(name), ours=ours[name])
+                told = what.format(theirs=_plain(header.get(name)), ours=_plain(ours[name]))
                 raise StorageError(
-                    f"{self._path}: holds results {told}\n  fix: give another file, or delete this one to begin again"
+                    f"{path}: holds results {told}\n  fix: give another file, or delete this one to begin again"
                 )
 
     def add(self, row: Row) -> None:
         """One more row, durable when this returns."""
         self._write(row)
+        self._is_void = False
 
     def _write(self, value: Mapping[str, Any]) -> None:
-        os.write(self._lock, json.dumps(value).encode() + b"\n")
-        os.fsync(self._lock)
+        left = json.dumps(value).encode() + b"\n"
+        try:
+            # A disk that is full takes a part.
+            while left:
+                left = left[os.write(self._lock, left) :]
+            os.fsync(self._lock)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> StorageError:
+        where = f"{error.filename}: " if error.filename else ""
+        return StorageError(
+            f"{self._path}: cannot be written: {where}{error.strerror}\n"
+            "  fix: make room for it, or give a file in a directory where you may write"
+        )
 
     def finish(self, rows: Sequence[Row]) -> None:
         """The sweep has ended with these rows."""
         if not self._is_parquet:
             return
-        _write_parquet(self._path, self._identity.header(), rows)
-        os.unlink(self._journal)
+        unfinished = f"{self._path}.unfinished"
+        try:
+            _write_parquet(unfinished, self._identity.header(), rows)
+            os.replace(unfinished, self._path)
+        except OSError as error:
+            with suppress(OSError):
+                os.unlink(unfinished)
+            raise self._unwritable(error) from error
+        self._is_void = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        # Before the lock goes: another sweep may begin with the file.
+        if self._is_void:
+            os.unlink(self._journal)
         os.close(self._lock)
+
+
+def _plain(value: object) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def read_results(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Row]]:
@@ -139,8 +180,11 @@ def read_results(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Row
 
 def _read_journal(path: str) -> tuple[dict[str, Any] | None, list[Row], int]:
     """Header, rows, and the length of what is whole."""
-    with open(path, "rb") as file:
-        content = file.read()
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}; give another file") from error
     length = content.rfind(b"\n") + 1
     lines = content[:length].splitlines()
     if not lines:
@@ -204,15 +248,14 @@ def _write_parquet(path: str, header: Mapping[str, Any], rows: Sequence[Row]) ->
         values = [row.get(name) for row in rows]
         try:
             columns[name] = arrow.array(values)
-        except (arrow.ArrowInvalid, arrow.ArrowTypeError):
-            # Numbers in one case and texts in another: read again, each is what it was, so its case has its row.
+        except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):
+            # Numbers beyond 64 bits, or numbers in one case and texts in another: read again, each is what it was, so
+            # its case has its row.
             columns[name] = arrow.array(list(map(json.dumps, values)))
             as_json.append(name)
     header = {**header, _AS_JSON: as_json}
     table = arrow.table(columns).replace_schema_metadata({_METADATA: json.dumps(header).encode()})
-    unfinished = f"{path}.unfinished"
-    with open(unfinished, "wb") as file:
+    with open(path, "wb") as file:
         arrow.parquet.write_table(table, file)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(unfinished, path)

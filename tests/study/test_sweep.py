@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -104,7 +105,7 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, ending: str) -> None:
     assert sorted(row["x"] for row in read_study(out)) == [0, 1, 2, 3, 4, 6]
 
 
-@pytest.mark.parametrize("values", [[1, 2.5], ["1", 1, "2m"], [None, True, 0.5]])
+@pytest.mark.parametrize("values", [[1, 2.5], ["1", 1, "2m"], [None, True, 0.5], [1 << 70, 1]])
 def test_a_case_is_found_by_arguments_of_any_types(values: list[Any], tmp_path: Path) -> None:
     """Numbers, texts and nothing in one column: each case has its row in the file, as it was given."""
 
@@ -143,7 +144,7 @@ def test_results_of_another_study_are_refused(tmp_path: Path) -> None:
     sweep(squares, x=1, out=out)
     with pytest.raises(StorageError, match="results of study 'squares', and this is 'totals'"):
         sweep(totals, mode="aligned", seed=1, out=out)
-    with pytest.raises(StorageError, match=r"with the arguments \['x'\], and this one has \['seed', 'x'\]"):
+    with pytest.raises(StorageError, match=r"with the arguments x, and this one has seed, x\n"):
         sweep(squares, x=1, seed=2, out=out)
     mine = StudyIdentity("squares", "other text", "0.1.0", ("x",))
     with pytest.raises(StorageError, match="its program text has changed\n  fix: give another file"):
@@ -156,6 +157,77 @@ def test_results_of_another_study_are_refused(tmp_path: Path) -> None:
         out.write_text("\n".join([json.dumps({**json.loads(header), **change}), *rows, ""]))
         with pytest.raises(StorageError, match=message):
             sweep(squares, x=1, out=out)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_a_sweep_without_rows_leaves_nothing(tmp_path: Path, ending: str) -> None:
+    """It was refused, or was killed before its first row: another study may have the name of the file."""
+    out = tmp_path / f"out.{ending}"
+
+    def clock(x: int) -> int:
+        return time.monotonic_ns()
+
+    with pytest.raises(ConfigurationError, match="is not determined by its arguments"):
+        sweep(clock, x=1, out=out)
+    assert not list(tmp_path.iterdir())
+    killed = Path(f"{out}.journal") if ending == "parquet" else out
+    killed.write_text(json.dumps(StudyIdentity("clock", "", "0.1.0", ("x",)).header()) + "\n")
+    sweep(squares, x=1, out=out)
+    with pytest.raises(StorageError, match="results of study 'squares', and this is 'clock'"):
+        sweep(clock, x=1, out=out)
+    assert list(tmp_path.iterdir()) == [out]
+    assert len(read_study(out)) == 1
+
+
+def test_the_file_to_delete_is_named(tmp_path: Path) -> None:
+    """While a sweep is not at its end, rows are in the journal beside the file."""
+    out = tmp_path / "out.parquet"
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(squares, x=[1, 2], out=out, progress=stop)
+    with pytest.raises(StorageError, match=r"out.parquet.journal: holds results of study 'squares', .*\n  fix: give"):
+        sweep(totals, mode="aligned", seed=1, out=out)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("file/out.jsonl", "file: File exists"), ("file/a/out.parquet", "file/a: Not a directory"),
+        ("taken.jsonl", "taken.jsonl: Is a directory"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path, name: str, reason: str) -> None:
+    """Where, why and what to do; it is no bug."""
+    (tmp_path / "file").touch()
+    (tmp_path / "taken.jsonl").mkdir()
+
+    with pytest.raises(StorageError, match=f"{name}: cannot be written: .*/{reason}\n  fix: make room for it, or give"):
+        sweep(squares, x=1, out=tmp_path / name)
+    with pytest.raises(StorageError, match=r"taken.jsonl: cannot be read: Is a directory; give another file"):
+        read_study(tmp_path / "taken.jsonl")
+
+
+def test_a_disk_that_becomes_full_keeps_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row that has no room is run again; no part of a line is in the way of the next one."""
+    out, write = tmp_path / "out.jsonl", os.write
+    room = [10_000]
+
+    def written(file: int, content: bytes) -> int:
+        part = content[: room[0]]
+        room[0] -= len(part)
+        if not part:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, part)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("engine.study.study_file.os.write", written)
+        with pytest.raises(StorageError, match="cannot be written: No space left on device"):
+            sweep(squares, x=range(3), out=out, progress=lambda done, of, row: room.__setitem__(0, 10))
+    assert [row["x"] for row in read_study(out)] == [0]
+    assert [row["square"] for row in sweep(squares, x=range(3), out=out)] == [0, 1, 4]
 
 
 @pytest.mark.parametrize("content", [b"a,b\n1,2\n", b"\x00\xff\n", b"[]\n", b"hello"])
