@@ -23,7 +23,7 @@ CaseT = TypeVar("CaseT")
 Outcome = tuple[Any, tuple[str, str] | None]
 """What the work returned; instead of it, the status of the case and the error."""
 
-FAILED, OVERLOADED = "failed", "overloaded"
+OK, FAILED, OVERLOADED, DIED = "ok", "failed", "overloaded", "died"
 
 
 def each_in_its_process(
@@ -57,7 +57,7 @@ def each_in_its_process(
                     outcome = connection.recv()
                 except EOFError:
                     process.join()
-                    outcome = None, (FAILED, f"its process died (exit code {process.exitcode})")
+                    outcome = None, (DIED, f"its process died (exit code {process.exitcode})")
                 connection.close()
                 process.join()
                 yield number, outcome

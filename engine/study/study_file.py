@@ -175,7 +175,9 @@ def read_results(path: str | os.PathLike[str]) -> tuple[dict[str, Any], list[Row
         header, rows = header or journal_header, [*rows, *journaled]
     if header is None:
         raise StorageError(f"{path}: is empty; run the sweep again")
-    return header, rows
+    # A case whose process died has another row after it has run again.
+    newest = {json.dumps([row[name] for name in header["arguments"]]): row for row in rows}
+    return header, list(newest.values())
 
 
 def _read_journal(path: str) -> tuple[dict[str, Any] | None, list[Row], int]:

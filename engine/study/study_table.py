@@ -24,8 +24,8 @@ _LEGEND_INSIDE = 4
 
 
 class StudyTable:
-    """Rows of one study: its arguments, ``status`` (``ok``, ``failed`` or ``overloaded``), ``error``, and what it
-    measured."""
+    """Rows of one study: its arguments, ``status`` (``ok``, ``failed``, ``overloaded`` or ``died``), ``error``,
+    and what it measured."""
 
     def __init__(
         self, name: str, arguments: Sequence[str], rows: Sequence[Row], run: Callable[[int], Any] | None = None

@@ -15,17 +15,19 @@ from textwrap import dedent
 from typing import Any
 
 from engine import __version__
-from engine.elements.errors import ConfigurationError, check_whole
+from engine.elements.errors import ConfigurationError, StorageError, check_whole
 from engine.runtime.config import SparkCluster, parse_where
 from engine.study.case_executors import Each, on_executors
 from engine.study.case_grid import RESERVED, checked, describe, grid, key_of, plain
-from engine.study.case_processes import FAILED, Outcome, each_in_its_process
+from engine.study.case_processes import DIED, FAILED, OK, Outcome, each_in_its_process
 from engine.study.row_measures import measures_of
 from engine.study.study_file import ResultsFile, Row, StudyIdentity
 from engine.study.study_table import StudyTable
 
 Study = Callable[..., Any]
 Progress = Callable[[int, int, Row], None]
+Earlier = tuple[dict[str, Any], Row, str]
+"""A case that an earlier call has run, its row, and the file that has it."""
 
 
 def sweep(
@@ -48,15 +50,17 @@ def sweep(
     ``jobs``      cases that run at the same time, each in a process of its own;
     ``on``        ``spark`` or ``spark=MASTER``: executors run the cases instead, as many at the same time as they have
                   cores; the rows are the same;
-    ``out``       a file, ``.parquet`` or ``.jsonl``. Rows are written as cases end; cases with a row do not run again;
+    ``out``       a file, ``.parquet`` or ``.jsonl``. Rows are written as cases end; cases with a row do not run again,
+                  but for those whose process died, and one to see that it still gives its row;
     ``progress``  is called with the number of cases that have ended, the number of all, and the row;
     ``identity``  tells this study from others, instead of its name and its program text.
 
-    A case that raises an error, or whose process dies, becomes a row with ``status`` ``failed`` and the error; one with
-    more arrivals than the job can handle a row with ``overloaded``.
+    A case that raises an error becomes a row with ``status`` ``failed`` and the error; one with more arrivals than the
+    job can handle a row with ``overloaded``, one whose process dies a row with ``died``.
 
     Raises :class:`ConfigurationError` for cases that cannot be run, and for a study whose result changes from run to
-    run, and :class:`StorageError` when ``out`` holds results of another study or version. With ``on``, also
+    run, and :class:`StorageError` when ``out`` holds results of another study or version, or such that the study no
+    longer gives. With ``on``, also
     :class:`JobFileError` when the study cannot be sent to executors, and errors of :mod:`spark_bridge.errors`.
     """
     check_whole("jobs", jobs)
@@ -72,10 +76,13 @@ def sweep(
     import_module("engine.job_runner")
     with nullcontext([]) if file is None else file as known:
         rows = {key_of({name: row[name] for name in identity.arguments}): row for row in known}
-        left = [case for case in everything if key_of(case) not in rows]
+        endings = [(case, rows[key_of(case)]["status"] if key_of(case) in rows else None) for case in everything]
+        # A process dies of what is no argument, such as memory that others take.
+        left = [case for case, ending in endings if ending in (None, DIED)]
         done = len(everything) - len(left)
+        earlier = next(((case, rows[key_of(case)], str(out)) for case, ending in endings if ending == OK), None)
         # Closed at once when the sweep ends early: its tasks would run on.
-        with closing(_outcomes(study, left, jobs, cluster)) as outcomes:
+        with closing(_outcomes(study, left, jobs, cluster, earlier)) as outcomes:
             for case, outcome in outcomes:
                 row = rows[key_of(case)] = _row(case, *outcome)
                 done += 1
@@ -116,7 +123,7 @@ def _row(case: Mapping[str, Any], measures: Mapping[str, Any] | None, failure: t
     if failure is not None or measures is None:
         status, error = failure or (FAILED, "")
         return {**plain(case), "status": status, "error": error}
-    return {**plain(case), "status": "ok", "error": None, **measures}
+    return {**plain(case), "status": OK, "error": None, **measures}
 
 
 def _check_signature(study: Study, case: Mapping[str, Any]) -> None:
@@ -129,10 +136,15 @@ def _check_signature(study: Study, case: Mapping[str, Any]) -> None:
 
 
 def _outcomes(
-    study: Study, cases: Sequence[dict[str, Any]], jobs: int, cluster: SparkCluster | None
+    study: Study,
+    cases: Sequence[dict[str, Any]],
+    jobs: int,
+    cluster: SparkCluster | None,
+    earlier: Earlier | None,
 ) -> Generator[tuple[dict[str, Any], Outcome], None, None]:
     """The outcome of each case, as they end. The first one runs twice: a study whose result is decided by something
-    else than its arguments, such as the clock, is refused. With executors it runs once here and once there."""
+    else than its arguments, such as the clock, is refused. With executors it runs once here and once there. If there
+    are rows, one of their cases runs again instead: what its function calls or reads may have changed since."""
     if not cases:
         return
     run, first = partial(_measured, study), cases[0]
@@ -141,9 +153,13 @@ def _outcomes(
     if cluster is not None:
         place = on_executors(run, cluster)
     with place as each:
-        (_, one), (_, other) = each([first, first]) if cluster is None else chain(here([first]), each([first]))
-        if json.dumps(one) != json.dumps(other):
-            raise _not_determined(study, first, one, other, cluster)
+        if earlier is not None:
+            (_, again), (_, one) = sorted(each([earlier[0], first]))
+            _check_still(study, earlier, again)
+        else:
+            (_, one), (_, other) = each([first, first]) if cluster is None else chain(here([first]), each([first]))
+            if json.dumps(one) != json.dumps(other):
+                raise _not_determined(study, first, one, other, cluster)
         yield first, one
         for number, outcome in each(cases[1:]):
             yield cases[number + 1], outcome
@@ -165,6 +181,28 @@ def _not_determined(
         f"sweep: study {name_of(study)!r} is not determined by its arguments: run twice with {describe(case)}{where},"
         f" it gave {name} = {first.get(name)!r} and {second.get(name)!r}; hand what it draws or reads from outside to"
         f" it as an argument, such as a seed{there}"
+    )
+
+
+def _check_still(study: Study, earlier: Earlier, outcome: Outcome) -> None:
+    """Raises :class:`StorageError` when a case no longer gives the row that it had."""
+    case, row, path = earlier
+    measures, failure = outcome
+    if failure is not None:
+        if failure[0] == DIED:
+            return
+        told = f"now it ends with {failure[1]}"
+    else:
+        # A column of a file may hold 1 as 1.0.
+        differ = (name for name in measures if key_of({name: measures[name]}) != key_of({name: row.get(name)}))
+        name = next(differ, None)
+        if name is None:
+            return
+        told = f"it has {name} = {row.get(name)!r}, and now it gives {measures[name]!r}"
+    raise StorageError(
+        f"{path}: holds a row that study {name_of(study)!r} no longer gives: with {describe(case)} {told}\n"
+        "  fix: what else decides the result has changed, such as a function that the study calls or a file that it"
+        " reads; give another file, or delete this one to begin again"
     )
 
 

@@ -151,7 +151,8 @@ def test_a_plot_has_room_above_its_highest_point() -> None:
         rows = [{"x": number, "status": "ok", "time_ns": value * 3.6e12} for number, value in enumerate(values)]
         (axes,) = StudyTable("flat", ("x",), rows).plot("time", x="x").axes
         assert axes.get_ylabel() == "time (h)"
-        return axes.get_ylim()
+        low, high = axes.get_ylim()
+        return low, high
 
     assert limits([4, 4, 4]) == pytest.approx((0, 4.2))
     assert limits([2, 4]) == pytest.approx((0, 4.2))

@@ -61,7 +61,7 @@ def test_a_case_that_raises_or_dies_is_a_row() -> None:
 
     table = sweep(study, x=[0, 1, 2])
 
-    assert [row["status"] for row in table] == ["failed", "failed", "ok"]
+    assert [row["status"] for row in table] == ["died", "failed", "ok"]
     assert [row["error"] for row in table] == [
         "its process died (exit code -9)", "ZeroDivisionError: division by zero", None,
     ]  # fmt: skip
@@ -96,13 +96,56 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, ending: str) -> None:
     assert [row["x"] for row in read_study(out)] == [0, 1, 2]
     ran.unlink()
     assert [row["value"] for row in sweep(study, x=range(5), out=out)] == [0, 1, 2, 3, 4]
-    # The first one that is left runs twice, to see that its result repeats.
-    assert ran.read_text().split() == ["3", "3", "4"]
+    # One that has a row runs again, to see that it still gives it.
+    assert ran.read_text().split() == ["0", "3", "4"]
     ran.unlink()
     assert len(sweep(study, x=range(5), out=out)) == 5
     assert not ran.exists()
     assert [row["x"] for row in sweep(study, x=[6, 2], out=out)] == [6, 2]
+    assert ran.read_text().split() == ["2", "6"]
     assert sorted(row["x"] for row in read_study(out)) == [0, 1, 2, 3, 4, 6]
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_rows_are_not_mixed_with_those_of_another_state_of_things(tmp_path: Path, ending: str) -> None:
+    """A study calls functions and reads files that its program text does not show: they may have changed."""
+    out, data = tmp_path / f"out.{ending}", tmp_path / "data"
+
+    def study(x: int) -> dict[str, float]:
+        return {"x2": x * 2, "read": float(data.read_text()) if x else 0.5}
+
+    data.write_text("3.0")
+    sweep(study, x=[1, 0], out=out)
+    sweep(study, x=[1, 2], out=out)
+    before = out.read_bytes()
+    for content, told in (("4.0", "it has read = 3.0, and now it gives 4.0"), ("", "now it ends with ValueError: c")):
+        data.write_text(content)
+        with pytest.raises(StorageError, match=f"a row that study 'study' no longer gives: with x=1 {told}"):
+            sweep(study, x=[1, 5], out=out)
+    assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize("ending", ["parquet", "jsonl"])
+def test_a_case_whose_process_died_runs_again(tmp_path: Path, ending: str) -> None:
+    """Its arguments did not decide that. One that raised an error does not."""
+    out, memory = tmp_path / f"out.{ending}", tmp_path / "memory"
+
+    def study(x: int) -> float:
+        if x == 2 and not memory.exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 1 / x
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    assert [row["status"] for row in sweep(study, x=[1, 0, 2], out=out)] == ["ok", "failed", "died"]
+    memory.touch()
+    with pytest.raises(KeyboardInterrupt):
+        sweep(study, x=[1, 0, 2], out=out, progress=stop)
+    assert [row["status"] for row in read_study(out)] == ["ok", "failed", "ok"]
+    table = sweep(study, x=[1, 0, 2], out=out)
+    assert [row["status"] for row in table] == ["ok", "failed", "ok"]
+    assert table.mean("value", by="x")["mean"] == [1, None, 0.5]
 
 
 @pytest.mark.parametrize("values", [[1, 2.5], ["1", 1, "2m"], [None, True, 0.5], [1 << 70, 1]])
