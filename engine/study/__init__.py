@@ -33,7 +33,12 @@ from engine.study.best_intervals import (
     young_work as young_work,
 )
 from engine.study.study_file import StudyIdentity as StudyIdentity
-from engine.study.study_table import StudyTable as StudyTable, read_study as read_study, row_text as row_text
+from engine.study.study_table import (
+    StudyTable as StudyTable,
+    check_picture as check_picture,
+    read_study as read_study,
+    row_text as row_text,
+)
 from engine.study.sweep import sweep as sweep
 from engine.study.true_rates import moved_share as moved_share, rescaling as rescaling
 from operators.sources import Arrivals as Arrivals

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from engine.elements.errors import ConfigurationError, MissingDependencyError
+from engine.elements.errors import ConfigurationError, MissingDependencyError, StorageError
 from engine.elements.suggestions import nearest
 from engine.report import ResultTable
 from engine.study.case_grid import describe
@@ -169,8 +169,11 @@ class StudyTable:
         ``bars``   instead of lines, for an ``x`` whose values have no order;
         ``marks``  vertical lines with their names, at values of an ``x`` that has numbers.
 
-        Raises :class:`MissingDependencyError` without matplotlib.
+        Raises :class:`MissingDependencyError` without matplotlib, and :class:`StorageError` when ``to`` cannot be
+        written.
         """
+        if to is not None:
+            check_picture(os.fspath(to))
         measures = [self._measure(one) for one in ((measure,) if isinstance(measure, str) else measure)]
         x = self._arguments(x)[0] if x is not None or self._arguments(None) else "seed"
         names = self._others_than(x) if by is None else self._arguments(by)
@@ -260,12 +263,24 @@ def _figure(title: str, panels: int) -> tuple[Any, list[Any]]:
     return figure, made
 
 
+def check_picture(path: str, what: str = "to") -> None:
+    """Raises :class:`ConfigurationError` when a plot cannot go to this file, by its ending or its directory."""
+    if not path.endswith((".svg", ".png")):
+        raise ConfigurationError(f"{what} {path!r} must end with .svg or .png")
+    directory = os.path.dirname(path) or "."
+    if not os.path.isdir(directory):
+        raise ConfigurationError(f"{what} {path!r}: there is no directory {directory!r}; create it first")
+
+
 def _save(figure: Any, path: str) -> None:
     from matplotlib import rc_context
 
     # Without a date and with fixed ids, so that the same results give the same file.
-    with rc_context({"svg.hashsalt": "weir"}):
-        figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+    try:
+        with rc_context({"svg.hashsalt": "weir"}):
+            figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be written: {error.strerror}; give another file") from error
 
 
 def _are_numbers(labels: Sequence[Any]) -> bool:

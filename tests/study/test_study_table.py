@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from engine import ConfigurationError
+from engine import ConfigurationError, StorageError
 from engine.study import StudyTable, sweep
 from engine.study.intervals import mean_of_values, student_quantile, student_within
 
@@ -129,6 +129,18 @@ def test_a_plot_shows_means_with_a_band(tmp_path: Path) -> None:
     half = 4.302653 / math.sqrt(3)
     assert band.get_datalim(axes.transData).y0 == pytest.approx(11 - half, rel=1e-6)
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_a_plot_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """By its ending and its directory, before it is drawn; by the disk after that."""
+    pytest.importorskip("matplotlib")
+    (tmp_path / "taken.svg").mkdir()
+    with pytest.raises(ConfigurationError, match=r"to 'plot.pdf' must end with .svg or .png"):
+        table().plot("makespan", to="plot.pdf")
+    with pytest.raises(ConfigurationError, match="there is no directory '/nowhere'; create it first"):
+        table().plot("makespan", to="/nowhere/plot.svg")
+    with pytest.raises(StorageError, match=r"taken.svg: cannot be written: Is a directory; give another file"):
+        table().plot("makespan", to=tmp_path / "taken.svg")
 
 
 def test_a_plot_has_a_line_for_each_value() -> None:

@@ -76,8 +76,13 @@ def job_output_dropped() -> Iterator[None]:
 
 
 @contextmanager
-def progress_of(console: Console, how_far: Callable[_Seen, str]) -> Iterator[Callable[_Seen, None]]:
+def progress_of(
+    console: Console, how_far: Callable[_Seen, str], *, forks: bool = False
+) -> Iterator[Callable[_Seen, None]]:
     """Show the progress of a search: a line that changes, or one now and then in a log.
+
+    ``forks``: this process forks meanwhile. Then no thread draws the line: a lock that it held would stay locked in a
+    child that writes to standard error.
 
     Gives the function that the search calls with its progress. It may be called as often as the search likes: most
     calls only look at the clock. ``how_far`` turns the progress into the line.
@@ -102,9 +107,9 @@ def progress_of(console: Console, how_far: Callable[_Seen, str]) -> Iterator[Cal
         yield telling(_SAY_EVERY_SECONDS, partial(say, console))
         return
     with ProgressBar(SpinnerColumn(), TextColumn("{task.description}", markup=False), console=console,
-                     transient=True) as bar:  # fmt: skip
+                     transient=True, auto_refresh=not forks, redirect_stderr=not forks) as bar:  # fmt: skip
         line = bar.add_task("starting", total=None)
-        yield telling(_SHOW_EVERY_SECONDS, lambda text: bar.update(line, description=text))
+        yield telling(_SHOW_EVERY_SECONDS, lambda text: bar.update(line, description=text, refresh=forks))
 
 
 @contextmanager

@@ -11,8 +11,7 @@ import engine
 from engine.cli.settings import given_settings, load_maker, parse_params, preset_option, setting_options
 from engine.cli.shell import AtLeast, OneOf
 from engine.cli.text import error_console, job_output_dropped, say
-from engine.cli.verbs.report import check_plot
-from engine.cli.verbs.sweep import built, failures_told, identity_of_job, settings_of_run
+from engine.cli.verbs.sweep import built, identity_of_job, rows_told, settings_of_run
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID
 from engine.elements.failure_laws import TARGETS, TASK
 
@@ -58,23 +57,24 @@ def command(
     out: str | None,
     as_json: bool,
 ) -> int:
-    from engine.study import advise
+    from engine.study import advise, check_picture
     from engine.study.advice import ARGUMENTS
 
     console = error_console()
     if plot is not None:
-        check_plot(plot)
+        check_picture(plot, "--plot")
     given = given_settings(definitions, config_file, preset)
     texts, named = {name: str(value) for name, value in given.values.items()}, parse_params(params)
     with job_output_dropped():
         make, content = load_maker(job_file)
         name = make(named).name
         say(console, f"weir {engine.__version__}: advice for job {name}, a {target} fails each {mtbf}")
-        advice = advise(
-            partial(built, make, named, texts), mtbf=mtbf, target=target, rate=rate, seeds=seeds, jobs=jobs,
-            out=out, progress=failures_told(console, ARGUMENTS),
-            identity=identity_of_job(name, content, (texts, named, mtbf, target), ARGUMENTS), **settings_of_run(texts),
-        )  # fmt: skip
+        identity = identity_of_job(name, content, (texts, named, mtbf, target), ARGUMENTS)
+        with rows_told(console, identity, out) as told:
+            advice = advise(
+                partial(built, make, named, texts), mtbf=mtbf, target=target, rate=rate, seeds=seeds, jobs=jobs,
+                out=out, progress=told, identity=identity, **settings_of_run(texts),
+            )  # fmt: skip
     click.echo(json.dumps(advice.report(), indent=2) if as_json else str(advice))
     if plot is not None:
         advice.plot(plot)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,12 @@ import click
 import engine
 from engine.cli.runs import spread_option
 from engine.cli.settings import given_settings, load_maker, parse_params, preset_option, setting_options
-from engine.cli.shell import AtLeast
-from engine.cli.text import error_console, job_output_dropped, say
+from engine.cli.shell import AtLeast, Terminated
+from engine.cli.text import error_console, job_output_dropped, progress_of, say
 from engine.elements.errors import EXIT_UNKNOWN, EXIT_VALID, ConfigurationError
 from engine.elements.setting_fields import DURATION
+from engine.protocols import protocol_named
+from engine.report.units import plural
 from engine.runtime.config import JobSettings, find_setting, read_setting
 
 if TYPE_CHECKING:
@@ -77,23 +80,19 @@ def command(
     given = given_settings(definitions, config_file, preset)
     fixed = {name: str(value) for name, value in given.values.items()}
     named, values = parse_params(params), _grid(grids)
-    for name in values:
-        if name in named or name in fixed:
-            raise ConfigurationError(f"--grid {name} is given as one value, too; leave one out")
+    _check(values, fixed, named)
     with job_output_dropped():
         # The values of a grid may be parameters that job() needs.
         first = {name: texts[0] for name, texts in values.items() if not _is_setting(name)}
         make, content = load_maker(job_file)
         name = make({**named, **first}).name
     identity = identity_of_job(name, content, (fixed, named), (*values, "seed"))
-    runs = seeds
-    for texts in values.values():
-        runs *= len(texts)
-    say(console, f"weir {engine.__version__}: sweep of job {name}, {runs} runs")
-    table = sweep(
-        partial(_run, make, named, fixed), jobs=jobs, on=on, out=out,
-        progress=failures_told(console, identity.arguments), identity=identity, cases=_cases(values, seeds),
-    )  # fmt: skip
+    cases = _cases(values, seeds)
+    say(console, f"weir {engine.__version__}: sweep of job {name}, {plural(len(cases), 'run')}")
+    with rows_told(console, identity, out, metrics) as told:
+        table = sweep(
+            partial(_run, make, named, fixed), cases=cases, jobs=jobs, on=on, out=out, progress=told, identity=identity
+        )
     if as_json:
         click.echo(json.dumps(list(table), indent=2))
     else:
@@ -111,22 +110,51 @@ def identity_of_job(name: str, content: bytes, asked: object, arguments: Sequenc
     return StudyIdentity(name, digest, engine.__version__, tuple(sorted(arguments)))
 
 
-def failures_told(console: Console, arguments: Sequence[str]) -> Callable[[int, int, Mapping[str, Any]], None]:
-    """Says which runs failed, as they end."""
-    from engine.study import row_text
+@contextmanager
+def rows_told(
+    console: Console, identity: StudyIdentity, out: str | None, metrics: tuple[str, ...] = ()
+) -> Iterator[Callable[[int, int, Mapping[str, Any]], None]]:
+    """Gives what a sweep calls with each row. It says which runs failed and, on a terminal, how far the sweep is.
 
-    def told(done: int, of: int, row: Mapping[str, Any]) -> None:
-        if row["status"] != "ok":
-            say(console, f"{done}/{of}  {row_text(row, arguments)}")
+    It raises :class:`ConfigurationError` when the first run lacks a metric: the others need not be made. When the sweep
+    is interrupted, it says that the rows are kept.
+    """
+    from engine.study import StudyTable, row_text
 
-    return told
+    unchecked = {*metrics}
+    shown: AbstractContextManager[Callable[[int, int], None] | None] = nullcontext(None)
+    if console.is_terminal:
+        shown = progress_of(console, lambda done, of: f"{done} of {plural(of, 'run')}", forks=True)
+    with shown as show:
+
+        def told(done: int, of: int, row: Mapping[str, Any]) -> None:
+            if show is not None:
+                show(done, of)
+            if row["status"] != "ok":
+                say(console, f"{done}/{of}  {row_text(row, identity.arguments)}")
+            else:
+                while unchecked:
+                    StudyTable(identity.study, identity.arguments, [dict(row)]).mean(unchecked.pop())
+
+        try:
+            yield told
+        except (KeyboardInterrupt, Terminated):
+            if out is not None:
+                say(console, f"{out} keeps the runs that have ended; the same command makes the others")
+            raise
 
 
 def show_means(table: StudyTable, metrics: tuple[str, ...]) -> None:
     """The mean of each metric, for every combination of arguments."""
-    for metric in metrics or table.measures[:1] or ("makespan",):
+    for metric in metrics or default_metrics(table):
         means = table.mean(metric)
         click.echo(f"{means.name}: mean and 95 % confidence interval\n{means}")
+
+
+def default_metrics(table: StudyTable) -> tuple[str, ...]:
+    """The first one that has numbers."""
+    numbers = (one for one in table.measures if any(isinstance(row.get(one), (int, float)) for row in table))
+    return (next(numbers, "makespan"),)
 
 
 def _grid(texts: tuple[str, ...]) -> dict[str, list[str]]:
@@ -140,6 +168,27 @@ def _grid(texts: tuple[str, ...]) -> dict[str, list[str]]:
             raise ConfigurationError(f"--grid {name} is {again}; leave it out")
         found[name] = values.split(",")
     return found
+
+
+def _check(values: Mapping[str, list[str]], fixed: Mapping[str, str], named: Collection[str]) -> None:
+    """Raises :class:`ConfigurationError` for values that are no good in any run: no row shall be written then."""
+    for name, text in fixed.items():
+        _check_setting(name, text)
+    for name, texts in values.items():
+        if name in fixed or name in named:
+            raise ConfigurationError(f"--grid {name} is given as one value, too; leave one out")
+        for text in texts if _is_setting(name) else ():
+            try:
+                _check_setting(name, text)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"--grid {name}={text}: {error}") from None
+
+
+def _check_setting(name: str, text: str) -> None:
+    read_setting(name, text)
+    settings_of_run({name: text})
+    if name == "mode":
+        protocol_named(text)
 
 
 def _cases(values: Mapping[str, list[str]], seeds: int) -> list[dict[str, Any]]:

@@ -68,6 +68,7 @@ def test_runs_that_fail_are_told(weir: Weir) -> None:
         (("--seeds", "1"), "--seeds: 1 is too small; the least is 2"),
         (("--rate", "900"), "rate is '900'; write records per unit of time, such as '8/s'"),
         (("--plot", "advice.gif"), "--plot 'advice.gif' must end with .svg or .png"),
+        (("--plot", "no/advice.svg"), "--plot 'no/advice.svg': there is no directory 'no'; create it"),
         (("--set", "mode=none"), "mode none takes no checkpoints, so there is no interval to choose"),
         (("--set", "cost.sync=0s"), "a checkpoint costs the job no time"),
         (("--set", "checkpoint_interval=1s"), "advise: checkpoint_interval is decided here"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -101,9 +102,15 @@ def test_a_run_that_fails_is_a_row(weir: Weir) -> None:
         (("--grid", "seed=1,2"), "--grid seed is what --seeds counts"),
         (("--grid", "batch_size=1,2"), "--grid batch_size is given as one value, too"),
         (("--grid", "recods=1"), "job() has no parameter 'recods'"),
-        (("--grid", "storage=a"), "storage: a study keeps checkpoints in memory; leave it out"),
-        (("--grid", "mode=algned"), "every case failed; correct the first one: mode='algned', seed=0"),
-        (("--metric", "makspan_ns"), "no measure 'makspan_ns'; did you mean 'makespan_ns'"),
+        (("--grid", "storage=a"), "--grid storage=a: storage: a study keeps checkpoints in memory; leave it out"),
+        (("--grid", "mode=aligned,algned"), "--grid mode=algned: there is no mode 'algned'; did you mean 'aligned'?"),
+        (("--set", "mode=algned"), "error: there is no mode 'algned'; did you mean 'aligned'?"),
+        (("--set", "storage=a"), "error: storage: a study keeps checkpoints in memory; leave it out"),
+        (("--grid", "cost.record=1us,-1us"), "--grid cost.record=-1us: cost record '-1us' is not a time"),
+        (("--grid", "service.sum=pareto:1ms:1"), "shape of Pareto is 1.0; it must be above 1"),
+        (("--grid", "service.smu=1ms"), "every case failed; correct the first one: service.smu='1ms', seed=0"),
+        (("--metric", "makspan"), "no measure 'makspan'; did you mean 'makespan_ns'"),
+        (("--metric", "choices"), "measure 'choices' of study 'sums' has texts, and these have no mean"),
         (("--on", "spark", "--jobs", "2"), "jobs=2 and on='spark' exclude each other"),
         (("--on", "sprak"), "'sprak' is no place to run a job"),
         (("--out", "results.csv"), "results.csv: the name of a results file ends with .parquet or .jsonl"),
@@ -113,14 +120,52 @@ def test_sweeps_that_cannot_be_made_are_refused(weir: Weir, arguments: tuple[str
     """With the option, its value and what to write instead."""
     answer = swept(weir, *arguments)
 
-    assert answer.exit_code != 0
+    assert answer.exit_code not in (0, 2)
     assert message in answer.stderr
 
 
-def test_a_plot_is_svg_or_png(weir: Weir) -> None:
-    """Another ending is refused, and a file that no sweep wrote, too."""
+def test_a_misspelt_metric_is_told_after_the_first_run(weir: Weir) -> None:
+    """The rows are kept; the same command with the right one makes the runs that are left."""
+    answer = swept(weir, "--seeds", "50", "--metric", "makspan", "--out", "results.jsonl")
+
+    assert "no measure 'makspan'" in answer.stderr
+    assert len((weir.directory / "results.jsonl").read_text().splitlines()) == 2
+    assert len(swept(weir, "--seeds", "3", "--out", "results.jsonl", "--json").json()) == 3
+
+
+def test_a_sweep_that_is_interrupted_tells_what_it_keeps(weir: Weir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And how to go on."""
+
+    def interrupted(*_: object, progress: Any, **__: object) -> None:
+        progress(1, 2, {"seed": 0, "status": "failed", "error": "it did"})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("engine.study.sweep", interrupted)
+    answer = swept(weir, "--out", "results.jsonl")
+
+    assert answer.stderr.split("\n")[1:] == [
+        "1/2  seed=0: it did",
+        "results.jsonl keeps the runs that have ended; the same command makes the others",
+        "",
+        "interrupted",
+        "",
+    ]
+
+
+def test_a_plot_has_a_place(weir: Weir) -> None:
+    """Another ending and a directory that does not exist are refused before anything is printed, and so is a file that
+    no sweep wrote."""
     swept(weir, "--out", "results.jsonl")
 
-    assert "must end with .svg or .png" in weir("report", "results.jsonl", "--plot", "plot.gif").stderr
-    assert "is not a results file" in weir("report", "sums.py").stderr
-    assert "there is no such results file" in weir("report", "nothing.parquet").stderr
+    def refused(*arguments: str) -> str:
+        answer = weir("report", *arguments)
+        assert (answer.exit_code != 0, answer.stdout) == (True, "")
+        return answer.stderr
+
+    assert "--plot 'plot.gif' must end with .svg or .png" in refused("results.jsonl", "--plot", "plot.gif")
+    assert "there is no directory 'no'; create it" in refused("results.jsonl", "--plot", "no/plot.svg")
+    assert "give the file of the plot, too: --plot FILE" in refused("results.jsonl", "--x", "seed")
+    assert "has no argument 'sed'; did you mean 'seed'?" in refused("results.jsonl", "--x", "sed", "--plot", "plot.svg")
+    assert "is not a results file" in refused("sums.py")
+    assert "there is no such results file" in refused("nothing.parquet")
+    assert ".: cannot be read: Is a directory" in refused(".")
