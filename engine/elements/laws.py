@@ -345,9 +345,13 @@ _RATE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*/\s*([a-zµ]+)\s*$")
 def parse_rate(value: object, what: str = "rate") -> Fraction:
     """Records per virtual ns of ``'8/s'`` or ``'0.5/ms'``. Raises :class:`ConfigurationError` for anything else."""
     match = _RATE.match(value) if isinstance(value, str) else None
-    if match is None:
-        raise ConfigurationError(f"{what} is {value!r}; write records per unit of time, such as '8/s'")
-    rate = Fraction(match[1]) / parse_duration_ns(f"1{match[2]}", f"unit of {what}")
+    try:
+        unit_ns = None if match is None else parse_duration_ns(f"1{match[2]}")
+    except ConfigurationError:
+        unit_ns = None
+    if match is None or unit_ns is None:
+        raise ConfigurationError(f"{what} is {value!r}; write records per unit of time, such as '8/s' or '0.5/ms'")
+    rate = Fraction(match[1]) / unit_ns
     if not Fraction(1, MOST_NS) <= rate <= 1:
         raise ConfigurationError(f"{what} is {value!r}; it must be above 0 and at most one record per ns")
     return rate

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from engine.elements.durations import duration_text, parse_duration_ns
+from engine.elements.durations import duration_text, parse_duration_ns, rounded_ns
 from engine.elements.errors import ConfigurationError, check_whole
 from engine.elements.failure_laws import STORAGE, TASK, Failures
 from engine.elements.laws import Exponential, parse_rate
@@ -78,7 +78,7 @@ def advise(
     cost_ns = checkpoint_cost_ns(run, calm, mtbf_ns, is_paced=is_paced)
     period_ns = best_period(cost_ns, mtbf_ns)
     check_length(calm.makespan_ns, mtbf_ns, period_ns)
-    recovery_ns = recovery_cost_ns(run, calm.makespan_ns, mtbf_ns, rounded(period_ns), target)
+    recovery_ns = recovery_cost_ns(run, calm.makespan_ns, mtbf_ns, rounded_ns(period_ns), target)
 
     def study(checkpoint_interval_ns: int, seed: int) -> dict[str, Any]:
         result = run(
@@ -91,7 +91,7 @@ def advise(
     if identity is None:
         asked = repr((mtbf_ns, target, sorted(settings.items())))
         identity = replace(identity_of(job, ARGUMENTS, out, asked), study=calm.plan.job_name)
-    intervals = sorted({rounded(cost_ns + factor * (period_ns - cost_ns)) for factor in _FACTORS})
+    intervals = sorted({rounded_ns(cost_ns + factor * (period_ns - cost_ns)) for factor in _FACTORS})
     table = sweep(
         study, checkpoint_interval_ns=intervals, seed=range(seeds), jobs=jobs, out=out, progress=progress,
         identity=identity,
@@ -155,7 +155,7 @@ class Advice:
     @property
     def formula_interval_ns(self) -> int:
         """The exact formula's interval, as it was simulated: with three digits."""
-        return rounded(best_period(self.checkpoint_ns, self.mtbf_ns))
+        return rounded_ns(best_period(self.checkpoint_ns, self.mtbf_ns))
 
     @property
     def best_interval_ns(self) -> int:
@@ -226,12 +226,6 @@ class Advice:
         formula; see :meth:`engine.study.StudyTable.plot`."""
         marks = {row["formula"]: row[_INTERVAL] for row in self.formulas}
         return self.study.plot(self.measure, _INTERVAL, to=to, marks=marks)
-
-
-def rounded(time_ns: float) -> int:
-    """With three digits, as a person would set it."""
-    whole = max(1, round(time_ns))
-    return round(whole, min(0, 3 - len(str(whole))))
 
 
 def _checked(mtbf: object, target: str, rate: str | None, settings: Mapping[str, object]) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 
 from engine.elements.arrival_processes import ArrivalProcess, Part
 from engine.elements.batch import Batch
-from engine.elements.durations import duration_text
+from engine.elements.durations import duration_text, rounded_ns
 from engine.elements.errors import (
     ConfigurationError,
     JobGraphError,
@@ -136,10 +136,10 @@ class _ArrivalReader:
             number += 1
 
     def _overloaded(self, now_ns: int) -> OverloadError:
-        waiting, for_ns = len(self._ahead), now_ns - self._part.began_ns
+        waiting, passed = len(self._ahead), duration_text(rounded_ns(now_ns - self._part.began_ns))
         return OverloadError(
             f"source {self._context.name!r}: the load is above the capacity, and the queue grows for ever\n"
-            f"  in {duration_text(for_ns)}, {self._number + waiting} records were due and {self._number} were sent:"
+            f"  in {passed}, {self._number + waiting} records were due and {self._number} were sent:"
             f" {waiting} wait\n"
             "  lower the rate of arrivals, make the slowest operator faster or give it more subtasks; or wait for more"
             " records at the source (most_waiting)"

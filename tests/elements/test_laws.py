@@ -163,7 +163,7 @@ def test_times_drawn_by_a_recorder_are_choices() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Constant("-5ms"), "value of Constant '-5ms' is not a time"),
+        (lambda: Constant("-5ms"), "value of Constant '-5ms' is negative: write a time of 0 or more"),
         (lambda: Constant(-5), "value of Constant is -5 ns; it must be from 0 to"),
         (lambda: Constant(True), "value of Constant is True; write a time"),
         (lambda: Constant(0.5), "value of Constant is 0.5; write a time"),  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ def test_times_drawn_by_a_recorder_are_choices() -> None:
         (lambda: parse_rate("8"), "rate is '8'; write records per unit of time, such as '8/s'"),
         (lambda: parse_rate("0/s"), "must be above 0"),
         (lambda: parse_rate("2/ns"), "at most one record per ns"),
-        (lambda: parse_rate("8/day"), "unit of rate '1day' is not a time"),
+        (lambda: parse_rate("8/day"), "rate is '8/day'; write records per unit of time, such as '8/s' or '0.5/ms'"),
     ],
 )
 def test_impossible_parameters_are_refused(make: object, message: str) -> None:

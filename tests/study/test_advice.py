@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from engine import ConfigurationError, CountingSink, Job, SequenceSource, StorageError
+from engine.elements.durations import rounded_ns
 from engine.elements.errors import JobFailedError, OverloadError
 from engine.study import Advice, Arrivals, Periodic, StudyTable, advise, best_period, read_study
-from engine.study.advice import rounded
 
 COSTS = {"source_record": "1ms", "sync": "1ms", "deployment": "3ms"}
 
@@ -84,7 +84,7 @@ def test_the_simulation_is_around_the_formula() -> None:
 
 def test_the_verdict_compares_seed_by_seed() -> None:
     """Runs differ by far more than the interval does; of the same failures the difference is what counts."""
-    formula = rounded(best_period(10e9, 3_600e9))
+    formula = rounded_ns(best_period(10e9, 3_600e9))
     even = made({formula: [1010, 2020, 3030], 9: [1000, 2000, 3000], 8: [2000, 3000, 4000]})
     unsure = made({formula: [1010, 1990, 3010], 9: [1000, 2000, 3000]})
 
@@ -102,7 +102,7 @@ def test_the_verdict_compares_seed_by_seed() -> None:
 
 def test_intervals_at_which_runs_fail_are_not_the_best() -> None:
     """The runs that did not fail are the lucky ones."""
-    formula = rounded(best_period(10e9, 3_600e9))
+    formula = rounded_ns(best_period(10e9, 3_600e9))
     few = made({formula: [1000, 2000], 9: [500, None]})
     lost = made({formula: [None, 2000], 9: [500, None]})
 

@@ -61,6 +61,7 @@ def test_runs_that_fail_are_told(weir: Weir) -> None:
     ("arguments", "message"),
     [
         (("--mtbf", "6"), "mtbf '6' is not a time"),
+        (("--mtbf", "-6h"), "mtbf '-6h' is negative: write a time of 0 or more"),
         (("--mtbf", "0h"), "mtbf is 0h; it must be above 0"),
         (("--mtbf", "6h"), "the job takes 82ms of virtual time, too short for a failure each 6h"),
         (("--target", "hosts"), "--target: 'hosts' is none of task, host, job manager, storage; did you mean 'host'?"),

@@ -106,7 +106,7 @@ def test_a_run_that_fails_is_a_row(weir: Weir) -> None:
         (("--grid", "mode=aligned,algned"), "--grid mode=algned: there is no mode 'algned'; did you mean 'aligned'?"),
         (("--set", "mode=algned"), "error: there is no mode 'algned'; did you mean 'aligned'?"),
         (("--set", "storage=a"), "error: storage: a study keeps checkpoints in memory; leave it out"),
-        (("--grid", "cost.record=1us,-1us"), "--grid cost.record=-1us: cost record '-1us' is not a time"),
+        (("--grid", "cost.record=1us,-1us"), "--grid cost.record=-1us: cost record '-1us' is negative"),
         (("--grid", "service.sum=pareto:1ms:1"), "shape of Pareto is 1.0; it must be above 1"),
         (("--grid", "service.smu=1ms"), "every case failed; correct the first one: service.smu='1ms', seed=0"),
         (("--metric", "makspan"), "no measure 'makspan'; did you mean 'makespan_ns'"),

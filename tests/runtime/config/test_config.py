@@ -31,7 +31,7 @@ def test_durations_have_a_unit(text: str, expected_ns: int) -> None:
     assert parse_duration_ns(text) == expected_ns
 
 
-@pytest.mark.parametrize("text", ["", "5", "ms", "-5ms", "5 days", "1e3ms", "5MS", "1,5s", "5msx", "٥ms x"])
+@pytest.mark.parametrize("text", ["", "5", "ms", "- 5ms", "5 days", "1e3ms", "5MS", "1,5s", "5msx", "٥ms x"])
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
     """Text that is not a duration is an error that quotes it, names the setting and shows how to write one."""
     with pytest.raises(ConfigurationError) as raised:
@@ -39,6 +39,12 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
 
     for part in ("checkpoint timeout", repr(text), "ns, us, µs, ms, s, m, h", "e.g. 250ms"):
         assert part in str(raised.value)
+
+
+def test_a_negative_duration_is_told_as_such() -> None:
+    """It has a number and a unit, so a lesson about them would mislead."""
+    with pytest.raises(ConfigurationError, match=r"^checkpoint timeout '-5ms' is negative: write a time of 0 or more"):
+        parse_duration_ns("-5ms", "checkpoint timeout")
 
 
 @given(st.integers(0, 10**6), st.sampled_from(("ns", "us", "ms", "s", "m", "h")))
