@@ -41,9 +41,9 @@ class ResultTable:
         """The values of a column. Raises :class:`ConfigurationError` when there is none of that name."""
         if column not in self.columns:
             close = nearest(column, self.columns)
-            hint = f"; did you mean {close!r}?" if close else ""
+            hint = f"; did you mean {close!r}? Choose" if close else "; choose"
             raise ConfigurationError(
-                f"table {self.name} has no column {column!r}{hint} Its columns: {', '.join(self.columns)}"
+                f"table {self.name} has no column {column!r}{hint} one of {', '.join(self.columns)}"
             )
         at = self.columns.index(column)
         return [row[at] for row in self._rows]
@@ -84,14 +84,15 @@ class ResultTable:
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
     def to_arrow(self) -> pyarrow.Table:
-        """As an Arrow table. Raises :class:`MissingDependencyError` without pyarrow."""
+        """As an Arrow table. A column with texts and numbers has texts; one without a value has them, too, unless its
+        name has a unit. Raises :class:`MissingDependencyError` without pyarrow."""
         try:
             import pyarrow
         except ModuleNotFoundError as error:
             raise MissingDependencyError(
                 f"table {self.name} as Arrow needs pyarrow; run: pip install 'weirstream[parquet]'"
             ) from error
-        return pyarrow.table({column: pyarrow.array(self[column]) for column in self.columns})
+        return pyarrow.table({column: _array(pyarrow, column, self[column]) for column in self.columns})
 
     def to_pandas(self) -> Any:
         """As a pandas ``DataFrame``. Raises :class:`MissingDependencyError` without pyarrow or pandas."""
@@ -109,6 +110,15 @@ class ResultTable:
         from spark_bridge import get_session
 
         return get_session().createDataFrame(self.to_arrow())
+
+
+def _array(arrow: Any, column: str, values: list[Any]) -> Any:
+    try:
+        found = arrow.array(values)
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError, OverflowError):
+        return arrow.array([None if value is None else str(value) for value in values])
+    # A column of no type can neither be appended to another table nor written by Spark.
+    return found.cast("double" if column.endswith(("_ns", "_bytes")) else "string") if found.type == "null" else found
 
 
 def _shown(column: str, value: Any) -> str:

@@ -73,6 +73,17 @@ def test_a_table_as_arrow_and_pandas() -> None:
     assert table.to_pandas()["size"].sum() == 2
 
 
+def test_columns_of_a_table_have_types_that_others_take() -> None:
+    """Texts beside numbers are texts, and so is a number beyond 64 bits; a column without values is no column of
+    nothing, which Spark cannot write."""
+    rows = [{"timeout": "2m", "seed": 1, "large": 1 << 70}, {"timeout": 5}]
+    table = ResultTable.of_records("rows", ("timeout", "large", "error", "mean_ns"), rows)
+
+    assert [str(one) for one in table.to_arrow().schema.types] == ["string", "string", "string", "double"]
+    assert table.to_arrow()["timeout"].to_pylist() == ["2m", "5"]
+    assert table.to_arrow()["large"].to_pylist() == [str(1 << 70), None]
+
+
 def test_a_table_shows_itself() -> None:
     """One line in a console, aligned rows with units in print; in a notebook its first rows, with markup as text."""
     times = ResultTable("times", ("name", "mean_ns"), [("a", 1_500_000), ("bcd", None)])
@@ -100,8 +111,10 @@ def test_a_result_shows_itself() -> None:
 
 def test_a_column_that_does_not_exist_is_refused() -> None:
     """With the nearest name."""
-    with pytest.raises(ConfigurationError, match="table rows has no column 'nam'; did you mean 'name'"):
+    with pytest.raises(ConfigurationError, match=r"table rows has no column 'nam'; did you mean 'name'\? Choose"):
         ResultTable("rows", ("name",), [])["nam"]
+    with pytest.raises(ConfigurationError, match="table rows has no column 'size'; choose one of name, mean"):
+        ResultTable("rows", ("name", "mean"), [])["size"]
 
 
 def test_a_result_loads_neither_arrow_nor_pandas() -> None:
