@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 
 from engine.elements.errors import ConfigurationError
 from engine.elements.exact_math import rounded_times_log
-from engine.elements.laws import DRAW_BOUND, Constant, parse_rate
+from engine.elements.laws import DRAW_BOUND, parse_rate, read_time
 
 DrawNumber = Callable[[], int]
 """Gives the number below ``DRAW_BOUND`` that decides about the next record."""
@@ -93,7 +93,7 @@ class Trace:
     def __init__(self, times: Sequence[int | str]) -> None:
         if isinstance(times, str):
             raise ConfigurationError(f"times of Trace are {times!r}; give a list: ['0s', '20ms']")
-        checked = tuple(int(Constant(time).value_ns) for time in times)
+        checked = tuple(read_time(time, "a time of Trace") for time in times)
         for before, after in pairwise(checked):
             if after < before:
                 raise ConfigurationError(f"times of Trace go back from {before} ns to {after} ns; sort them")

@@ -62,15 +62,20 @@ def _in_range(time_ns: float) -> int:
 
 def _time(law: Any, name: str, least: int = 0) -> int:
     """Reads a time of a law that is being made, and checks it."""
-    value: object = getattr(law, name)
-    what = f"{name.removesuffix('_ns')} of {type(law).__name__}"
+    value = read_time(getattr(law, name), f"{name.removesuffix('_ns')} of {type(law).__name__}", least)
+    object.__setattr__(law, name, value)
+    return value
+
+
+def read_time(value: object, what: str, least: int = 0) -> int:
+    """Virtual ns of a time as it is typed, or as a number of ns. Raises :class:`ConfigurationError` for anything
+    else."""
     if isinstance(value, str):
         value = parse_duration_ns(value, what)
     if not isinstance(value, int) or isinstance(value, bool):
         raise ConfigurationError(f"{what} is {value!r}; write a time such as '100ms', or a whole number of virtual ns")
     if not least <= value <= MOST_NS:
         raise ConfigurationError(f"{what} is {value} ns; it must be from {least} to {MOST_NS} ns")
-    object.__setattr__(law, name, value)
     return value
 
 
@@ -243,7 +248,7 @@ class Empirical:
     def __init__(self, values: Sequence[int | str]) -> None:
         if isinstance(values, str) or not len(values):
             raise ConfigurationError(f"values of Empirical are {values!r}; give at least one time: ['3ms', '5ms']")
-        checked = tuple(sorted(int(Constant(value).value_ns) for value in values))
+        checked = tuple(sorted(read_time(value, "a value of Empirical") for value in values))
         object.__setattr__(self, "values_ns", checked)
 
     def quantile_ns(self, number: int) -> int:
@@ -316,8 +321,8 @@ def parse_law(text: str, what: str = "law") -> Law:
         if not parts and name[:1].isdigit():
             return Constant(parse_duration_ns(name, what))
         close = nearest(name, (*_BY_NAME, "empirical"))
-        hint = "" if close is None else f"; did you mean {close!r}?"
-        raise ConfigurationError(f"{what} {text!r} is no law{hint} Write one of: {LAW_FORMS}")
+        hint = "; write" if close is None else f"; did you mean {close!r}? Write"
+        raise ConfigurationError(f"{what} {text!r} is no law{hint} one of: {LAW_FORMS}")
     make, times, numbers, form = _BY_NAME[name]
     if len(parts) != times + numbers:
         raise ConfigurationError(f"{what} {text!r} has {len(parts)} parameters; write {form}")

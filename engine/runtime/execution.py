@@ -261,7 +261,7 @@ class Execution:
         if target in tasks:
             return tuple(tasks[target])
         close = nearest(target, (*tasks, JOB_MANAGER))
-        hint = f"; did you mean {close!r}?" if close else ""
+        hint = f"; did you mean {close!r}?" if close else "."
         names = [subtask.name for subtask in self.plan.subtasks]
         shown = ", ".join(names[:20]) + (", …" if len(names) > 20 else "")
         raise ConfigurationError(f"there is no task {target!r}{hint} Tasks: {shown}; or {JOB_MANAGER!r}")

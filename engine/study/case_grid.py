@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from numbers import Integral, Rational, Real
 from typing import Any
 
 from engine.elements.errors import ConfigurationError
@@ -39,8 +40,9 @@ def checked(cases: Sequence[Arguments]) -> list[dict[str, Any]]:
     plain, or two are equal."""
     if not cases:
         raise ConfigurationError("sweep: there is no case; give values by name, such as seed=range(20), or cases=[...]")
-    names, seen = set(cases[0]), dict[str, int]()
-    for number, case in enumerate(cases):
+    found = [{name: python_number(value) for name, value in case.items()} for case in cases]
+    names, seen = set(found[0]), dict[str, int]()
+    for number, case in enumerate(found):
         if set(case) != names:
             raise ConfigurationError(
                 f"sweep: case {number} has the names {', '.join(sorted(case))}, case 0 {', '.join(sorted(names))};"
@@ -52,7 +54,15 @@ def checked(cases: Sequence[Arguments]) -> list[dict[str, Any]]:
     for name in names:
         if name in RESERVED:
             raise ConfigurationError(f"sweep: {name!r} is a column of the results; rename this argument")
-    return [dict(case) for case in cases]
+    return found
+
+
+def python_number(value: Any) -> Any:
+    """A number of NumPy as one of Python; anything else as it is."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    # A fraction would lose digits.
+    return float(value) if isinstance(value, Real) and not isinstance(value, Rational) else value
 
 
 def plain(arguments: Arguments) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from engine.elements.errors import ConfigurationError
 from engine.observe.histogram import Histogram
 from engine.observe.latencies import Latencies
 from engine.report import RunResult
+from engine.study.case_grid import python_number
 
 _OF_CHECKPOINTS = ("end_to_end_ns", "alignment_ns", "checkpointed_bytes", "full_bytes", "persisted_bytes")
 
@@ -19,6 +20,7 @@ def measures_of(returned: object, taken: Collection[str] = ()) -> dict[str, Any]
     is ``taken`` by another column of the row."""
     if isinstance(returned, RunResult):
         return _of_run(returned)
+    returned = python_number(returned)
     if isinstance(returned, (int, float)) and not isinstance(returned, bool):
         return {"value": returned}
     if isinstance(returned, Mapping) and returned:
@@ -38,6 +40,7 @@ def _name(name: object, taken: Collection[str]) -> str:
 
 
 def _value(name: str, value: object) -> Any:
+    value = python_number(value)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise ConfigurationError(

@@ -176,6 +176,8 @@ def test_times_drawn_by_a_recorder_are_choices() -> None:
         (lambda: Pareto("3ms", 1), "shape of Pareto is 1; it must be above 1, or its mean would be infinite"),
         (lambda: Pareto("3ms", math.inf), "shape of Pareto is inf; write a finite number"),
         (lambda: Empirical([]), "give at least one time"),
+        (lambda: Empirical(["3ms", "-1ms"]), "a value of Empirical '-1ms' is negative"),
+        (lambda: parse_law("soon"), "'soon' is no law; write one of: TIME"),
         (lambda: Empirical("3ms"), "give at least one time"),
         (lambda: parse_law("exponental:3ms"), "did you mean 'exponential'? Write one of: TIME, constant:TIME"),
         (lambda: parse_law("pareto:3ms"), "has 1 parameters; write pareto:LEAST:SHAPE"),

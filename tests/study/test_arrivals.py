@@ -142,6 +142,7 @@ def test_a_sweep_marks_the_rows_that_are_overloaded() -> None:
     ("make", "told"),
     [
         (lambda: Arrivals(Poisson("8/s")), "have no end; give the number of records"),
+        (lambda: Trace(["0s", "-1s"]), "a time of Trace '-1s' is negative"),
         (lambda: Arrivals("8/s", count=3), "process of Arrivals is '8/s' of type str; write Poisson"),
         (lambda: Arrivals(Poisson, count=3), "write Poisson"),
         (lambda: Arrivals(Trace([1, 2]), count=3), "count of Arrivals is 3, but Trace has 2 records"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import e, exp
 
 import pytest
 from hypothesis import given, strategies as st
 
+from engine import ConfigurationError
 from engine.study import best_period, daly_work, expected_makespan, lambert_w, young_work
 
 MTBF = st.floats(1, 1e15)
@@ -52,6 +54,20 @@ def test_figures_of_daly(mtbf_min: float, published: float, daly: float, exact: 
     assert daly_work(5, mtbf_min) == pytest.approx(daly, abs=0.006)
     assert round(daly_work(5, mtbf_min), 1 if published < 10 else None) == published
     assert best_period(5, mtbf_min) - 5 == pytest.approx(exact, abs=0.006)
+
+
+def test_what_are_no_times_is_refused() -> None:
+    """Instead of a number without a meaning."""
+    for cost, mtbf in ((-1, 5), (1, 0), (1, -5), (float("nan"), 5), (1, float("inf"))):
+        for formula in (young_work, daly_work, best_period, partial(expected_makespan, 10, 9)):
+            with pytest.raises(ConfigurationError, match=f"the cost of a checkpoint is {cost} and the time .* {mtbf};"):
+                formula(cost, mtbf)
+    for work, period, restart in ((-1, 9, 0), (10, 2, 0), (10, 1, 0), (10, 9, -1)):
+        with pytest.raises(ConfigurationError, match=f"work is {work}, restart {restart}, the period {period} and"):
+            expected_makespan(work, period, 2, 100, restart)
+    for x in (-0.4, 0.1, float("nan")):
+        with pytest.raises(ConfigurationError, match="Lambert's W is asked for"):
+            lambert_w(x)
 
 
 def test_daly_does_not_count_on_checkpoints_that_take_longer_than_the_job_lives() -> None:

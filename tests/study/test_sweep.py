@@ -338,6 +338,22 @@ def test_what_is_no_measure_is_an_error_of_the_case(returned: object, message: s
     assert message in table[0]["error"]
 
 
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    """As arguments, which the study gets as those of Python, and as measures: one at a time, or by name."""
+    numpy = pytest.importorskip("numpy")
+
+    def study(x: int, share: float) -> Any:
+        assert (type(x), type(share)) == (int, float)
+        return numpy.float32(x * share) if x == 1 else {"value": numpy.int64(x)}
+
+    out = tmp_path / "out.parquet"
+    table = sweep(study, x=numpy.arange(1, 3), share=numpy.linspace(0.5, 1, 2), out=out)
+    assert [(row["x"], row["share"], row["value"]) for row in table] == [
+        (1, 0.5, 0.5), (1, 1.0, 1.0), (2, 0.5, 2), (2, 1.0, 2),
+    ]  # fmt: skip
+    assert list(sweep(study, x=[1, 2], share=[0.5, 1.0], out=out)) == list(table)
+
+
 def test_a_study_without_program_text_needs_no_file(tmp_path: Path) -> None:
     """With a file it is refused, since the file could not tell it from others."""
     space: dict[str, Any] = {}
