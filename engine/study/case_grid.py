@@ -59,7 +59,9 @@ def checked(cases: Sequence[Arguments]) -> list[dict[str, Any]]:
 
 def python_number(value: Any) -> Any:
     """A number of NumPy as one of Python; anything else as it is."""
-    if isinstance(value, Integral) and not isinstance(value, bool):
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, Integral):
         return int(value)
     # A fraction would lose digits.
     return float(value) if isinstance(value, Real) and not isinstance(value, Rational) else value
