@@ -139,7 +139,7 @@ def rows_told(
         try:
             yield told
         except (KeyboardInterrupt, Terminated):
-            if out is not None:
+            if out is not None and (os.path.exists(out) or os.path.exists(f"{out}.journal")):
                 say(console, f"{out} keeps the runs that have ended; the same command makes the others")
             raise
 

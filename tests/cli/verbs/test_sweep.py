@@ -136,20 +136,22 @@ def test_a_misspelt_metric_is_told_after_the_first_run(weir: Weir) -> None:
 def test_a_sweep_that_is_interrupted_tells_what_it_keeps(weir: Weir, monkeypatch: pytest.MonkeyPatch) -> None:
     """And how to go on."""
 
+    rows = weir.directory / "results.parquet.journal"
+
     def interrupted(*_: object, progress: Any, **__: object) -> None:
         progress(1, 2, {"seed": 0, "status": "failed", "error": "it did"})
         raise KeyboardInterrupt
 
     monkeypatch.setattr("engine.study.sweep", interrupted)
-    answer = swept(weir, "--out", "results.jsonl")
+    kept = "results.parquet keeps the runs that have ended; the same command makes the others"
 
-    assert answer.stderr.split("\n")[1:] == [
-        "1/2  seed=0: it did",
-        "results.jsonl keeps the runs that have ended; the same command makes the others",
-        "",
-        "interrupted",
-        "",
-    ]
+    assert swept(weir, "--out", "results.parquet").stderr.split("\n")[1:] == [
+        "1/2  seed=0: it did", "", "interrupted", "",
+    ]  # fmt: skip
+    rows.touch()
+    assert swept(weir, "--out", "results.parquet").stderr.split("\n")[1:] == [
+        "1/2  seed=0: it did", kept, "", "interrupted", "",
+    ]  # fmt: skip
 
 
 def test_a_plot_has_a_place(weir: Weir) -> None:
