@@ -56,11 +56,18 @@ class ResultTable:
         return f"<{self.name}: {rows} of {shown}{more}>"
 
     def __str__(self) -> str:
-        """The first rows, aligned; times and sizes in units that fit."""
-        shown = [self.columns, *([_shown(*pair) for pair in zip(self.columns, row, strict=True)] for row in self._head)]
+        """The first rows, as :meth:`text` has them."""
+        return "\n".join([self._aligned(self._head), *self._left_out])
+
+    def text(self) -> str:
+        """All rows, aligned; times and sizes in units that fit."""
+        return self._aligned(self._rows)
+
+    def _aligned(self, rows: Sequence[tuple[Any, ...]]) -> str:
+        shown = [self.columns, *([_shown(*pair) for pair in zip(self.columns, row, strict=True)] for row in rows)]
         widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
         lines = ["  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in shown]
-        return "\n".join([*lines, *self._left_out])
+        return "\n".join(lines)
 
     @property
     def _head(self) -> list[tuple[Any, ...]]:

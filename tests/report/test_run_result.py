@@ -98,6 +98,7 @@ def test_a_table_shows_itself() -> None:
     assert "&lt;b&gt;" in html
     assert "0.333333" in html
     assert "and 1 more row<" in html
+    assert (len(str(table).splitlines()), len(table.text().splitlines())) == (1 + 20 + 1, 1 + 21)
 
 
 def test_a_result_shows_itself() -> None:

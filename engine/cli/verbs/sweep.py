@@ -148,7 +148,7 @@ def show_means(table: StudyTable, metrics: tuple[str, ...]) -> None:
     """The mean of each metric, for every combination of arguments."""
     for metric in metrics or default_metrics(table):
         means = table.mean(metric)
-        click.echo(f"{means.name}: mean and 95 % confidence interval\n{means}")
+        click.echo(f"{means.name}: mean and 95 % confidence interval\n{means.text()}")
 
 
 def default_metrics(table: StudyTable) -> tuple[str, ...]:

@@ -55,6 +55,13 @@ def test_settings_of_single_tasks_are_swept(weir: Weir) -> None:
     assert slower[1] > 40 * 80_000
 
 
+def test_all_combinations_are_shown(weir: Weir) -> None:
+    """However many there are."""
+    answer = swept(weir, "--grid", f"cost.link_latency={','.join(f'{time}us' for time in range(24))}", "--jobs", "2")
+
+    assert len(answer.stdout.splitlines()) == 2 + 24
+
+
 def test_results_are_kept_and_reported(weir: Weir) -> None:
     """A second sweep makes only the runs that the file lacks; the report shows them all, and draws them."""
     pytest.importorskip("matplotlib")
