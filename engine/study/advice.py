@@ -202,11 +202,11 @@ class Advice:
             f" {format_ns(self.checkpoint_ns)}, a recovery takes {format_ns(self.recovery_ns)}",
             str(self.formulas),
             f"{measured}: mean and 95 % confidence interval; each seed has the same failures at every interval",
-            str(self.means),
+            self.means.text(),
             self.verdict,
         ]
         if self.rescaling is not None:
-            parts += [f"tasks for {self.rate}, by true rates", str(self.rescaling)]
+            parts += [f"tasks for {self.rate}, by true rates", self.rescaling.text()]
             for row in self.rescaling:
                 if row["proposed"] > row["max_parallelism"]:
                     parts.append(f"{row['vertex']} needs a max_parallelism of {row['proposed']} or more")

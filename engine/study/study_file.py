@@ -55,6 +55,11 @@ class ResultsFile:
         self._is_void = False
         """Whether the journal has no row that the file itself lacks. It is deleted then, and belongs to no study."""
 
+    @property
+    def place(self) -> str:
+        """The file that has rows now: the journal, until a sweep has ended."""
+        return self._path if os.path.exists(self._path) else self._journal
+
     def __enter__(self) -> list[Row]:
         """The rows that it has. Raises :class:`StorageError` when they are of another study or version, or the file
         cannot be written."""

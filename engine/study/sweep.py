@@ -60,8 +60,8 @@ def sweep(
 
     Raises :class:`ConfigurationError` for cases that cannot be run, and for a study whose result changes from run to
     run, and :class:`StorageError` when ``out`` holds results of another study or version, or such that the study no
-    longer gives. With ``on``, also
-    :class:`JobFileError` when the study cannot be sent to executors, and errors of :mod:`spark_bridge.errors`.
+    longer gives. With ``on``, also :class:`JobFileError` when the study cannot be sent to executors, and errors of
+    :mod:`spark_bridge.errors`.
     """
     check_whole("jobs", jobs)
     cluster = _cluster(on, jobs)
@@ -80,9 +80,10 @@ def sweep(
         # A process dies of what is no argument, such as memory that others take.
         left = [case for case, ending in endings if ending in (None, DIED)]
         done = len(everything) - len(left)
-        earlier = next(((case, rows[key_of(case)], str(out)) for case, ending in endings if ending == OK), None)
+        where = "" if file is None else file.place
+        earlier = next(((case, rows[key_of(case)], where) for case, ending in endings if ending == OK), None)
         # Closed at once when the sweep ends early: its tasks would run on.
-        with closing(_outcomes(study, left, jobs, cluster, earlier)) as outcomes:
+        with closing(_outcomes(study, identity.study, left, jobs, cluster, earlier)) as outcomes:
             for case, outcome in outcomes:
                 row = rows[key_of(case)] = _row(case, *outcome)
                 done += 1
@@ -137,6 +138,7 @@ def _check_signature(study: Study, case: Mapping[str, Any]) -> None:
 
 def _outcomes(
     study: Study,
+    name: str,
     cases: Sequence[dict[str, Any]],
     jobs: int,
     cluster: SparkCluster | None,
@@ -155,11 +157,11 @@ def _outcomes(
     with place as each:
         if earlier is not None:
             (_, again), (_, one) = sorted(each([earlier[0], first]))
-            _check_still(study, earlier, again)
+            _check_still(name, earlier, again)
         else:
             (_, one), (_, other) = each([first, first]) if cluster is None else chain(here([first]), each([first]))
             if json.dumps(one) != json.dumps(other):
-                raise _not_determined(study, first, one, other, cluster)
+                raise _not_determined(name, first, one, other, cluster)
         yield first, one
         for number, outcome in each(cases[1:]):
             yield cases[number + 1], outcome
@@ -170,7 +172,7 @@ def _measured(study: Study, case: Mapping[str, Any]) -> Any:
 
 
 def _not_determined(
-    study: Study, case: Mapping[str, Any], one: Outcome, other: Outcome, cluster: SparkCluster | None
+    study: str, case: Mapping[str, Any], one: Outcome, other: Outcome, cluster: SparkCluster | None
 ) -> ConfigurationError:
     first, second = ((outcome[0] or {"error": outcome[1]}) for outcome in (one, other))
     name = next(name for name in {**first, **second} if json.dumps(first.get(name)) != json.dumps(second.get(name)))
@@ -178,13 +180,13 @@ def _not_determined(
     if cluster is not None:
         where, there = ", here and on an executor", ", and put the files that it reads where executors find them, too"
     return ConfigurationError(
-        f"sweep: study {name_of(study)!r} is not determined by its arguments: run twice with {describe(case)}{where},"
+        f"sweep: study {study!r} is not determined by its arguments: run twice with {describe(case)}{where},"
         f" it gave {name} = {first.get(name)!r} and {second.get(name)!r}; hand what it draws or reads from outside to"
         f" it as an argument, such as a seed{there}"
     )
 
 
-def _check_still(study: Study, earlier: Earlier, outcome: Outcome) -> None:
+def _check_still(study: str, earlier: Earlier, outcome: Outcome) -> None:
     """Raises :class:`StorageError` when a case no longer gives the row that it had."""
     case, row, path = earlier
     measures, failure = outcome
@@ -200,7 +202,7 @@ def _check_still(study: Study, earlier: Earlier, outcome: Outcome) -> None:
             return
         told = f"it has {name} = {row.get(name)!r}, and now it gives {measures[name]!r}"
     raise StorageError(
-        f"{path}: holds a row that study {name_of(study)!r} no longer gives: with {describe(case)} {told}\n"
+        f"{path}: holds a row that study {study!r} no longer gives: with {describe(case)} {told}\n"
         "  fix: what else decides the result has changed, such as a function that the study calls or a file that it"
         " reads; give another file, or delete this one to begin again"
     )

@@ -17,6 +17,7 @@ import pytest
 from engine import CollectionSource, ConfigurationError, Job, RunResult, StorageError
 from engine.study import Exponential, read_study, sweep
 from engine.study.study_file import SCHEMA, StudyIdentity
+from engine.study.sweep import identity_of
 
 
 def totals(mode: str, seed: int) -> RunResult:
@@ -233,6 +234,8 @@ def test_the_file_to_delete_is_named(tmp_path: Path) -> None:
         sweep(squares, x=[1, 2], out=out, progress=stop)
     with pytest.raises(StorageError, match=r"out.parquet.journal: holds results of study 'squares', .*\n  fix: give"):
         sweep(totals, mode="aligned", seed=1, out=out)
+    with pytest.raises(StorageError, match=r"out.parquet.journal: holds a row that study 'squares' no longer gives"):
+        sweep(lambda x: 7, x=[1, 2], out=out, identity=identity_of(squares, ("x",), out))
 
 
 @pytest.mark.parametrize(

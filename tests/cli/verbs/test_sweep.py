@@ -77,6 +77,25 @@ def test_results_are_kept_and_reported(weir: Weir) -> None:
     assert weir("report", "results.parquet", "--json").json()[0]["status"] == "ok"
 
 
+def test_a_job_that_is_not_determined_by_its_arguments_is_named(weir: Weir) -> None:
+    """It reads the clock. A job that changes with a file is refused when the sweep goes on."""
+    (weir.directory / "clock.py").write_text(
+        "import time\nfrom pathlib import Path\nfrom engine import CountingSink, Job, SequenceSource\n"
+        "def job(path=''):\n"
+        "    job = Job('clock')\n"
+        "    count = int(Path(path).read_text()) if path else time.monotonic_ns() % 1_000\n"
+        "    job.source(SequenceSource(0, count)).sink(CountingSink())\n"
+        "    return job\n"
+    )
+    (weir.directory / "count").write_text("10")
+    goes_on = ("sweep", "clock.py", "--param", "path=count", "--out", "results.parquet", "--seeds")
+    assert weir(*goes_on, "1").exit_code == 0
+    (weir.directory / "count").write_text("11")
+
+    assert "study 'clock' is not determined by its arguments" in weir("sweep", "clock.py").stderr
+    assert "results.parquet: holds a row that study 'clock' no longer gives" in weir(*goes_on, "2").stderr
+
+
 def test_results_of_other_settings_are_refused(weir: Weir) -> None:
     """The settings that all runs have are a part of the study, and so is the job file."""
     swept(weir, "--out", "results.jsonl")
