@@ -6,19 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.explore.cases import EXACTLY_ONCE, Case, run_config
-from engine.explore.ledger import EffectsInvariant, Findings, reference
-from engine.explore.run import (
-    OUTPUT_DIR,
-    Bounds,
-    FinishedCase,
-    Subject,
-    Violation,
-    World,
-    choices_of,
-    injector_of,
-    run_case,
-)
+from engine.explore.cases import Case, run_config
+from engine.explore.ledger import EffectsInvariant, Findings
+from engine.explore.run import Bounds, FinishedCase, Subject, Violation, choices_of, injector_of, run_case
 from engine.observe.cut_oracle import CutOracle
 from engine.report.checkpoint_table import checkpoint_table
 from engine.view.ledger_trail import trail_of
@@ -39,16 +29,6 @@ class CaseRecording:
     def data(self) -> dict[str, Any]:
         """As one run of a page."""
         return face_data(self.recorder, self.face)
-
-
-def effects_of(subject: Subject, case: Case) -> EffectsInvariant:
-    """The ledger of a case, and its judge. The job runs for it without faults; raises what it raises then."""
-    parallelism = case.config.get("parallelism")
-    assert parallelism is None or isinstance(parallelism, int), parallelism
-    world = World()
-    plan = subject.in_world(subject.plan(parallelism), world, case.dropped)
-    expected = reference(plan, run_config(case), file_system=world.files, output_dir=OUTPUT_DIR)
-    return EffectsInvariant(expected, EXACTLY_ONCE)
 
 
 def record_case(

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.explore.cases import Case, promise_of, run_config
-from engine.explore.ledger import LOST, TWICE, VISIBLE, Finding, RangeSet
+from engine.explore.cases import EXACTLY_ONCE, Case, promise_of, run_config
+from engine.explore.ledger import LOST, TWICE, VISIBLE, EffectsInvariant, Finding, RangeSet
 from engine.explore.run import FinishedCase, Subject
 from engine.report.units import format_bytes, format_ns, plural
-from engine.view.case_recording import effects_of, record_case
+from engine.view.case_recording import record_case
 from engine.view.page import page
 from engine.view.page_data import ORPHAN
 from engine.view.pairing import pairs_of
@@ -41,7 +41,7 @@ def compare_modes(subject: Subject, case: Case, modes: Sequence[str]) -> list[Co
 
 
 def _run(subject: Subject, case: Case, mode: str) -> Compared:
-    made = record_case(subject, case, f"mode {mode}", effects_of(subject, case))
+    made = record_case(subject, case, f"mode {mode}", EffectsInvariant.of(subject, case, EXACTLY_ONCE))
     finished, data, table, found = made.finished, made.data, made.face.checkpoints, made.found
     assert table is not None, "a process of the case has ended by itself"
     assert found is not None, "the invariant has judged the finished case"

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine.elements.errors import WeirError
-from engine.explore.cases import Case, run_config
+from engine.explore.cases import EXACTLY_ONCE, Case, run_config
 from engine.explore.invariants import DAMAGE
 from engine.explore.ledger import EffectsInvariant
 from engine.explore.run import Bounds, Subject, Violation
-from engine.view.case_recording import effects_of, record_case
+from engine.view.case_recording import record_case
 from engine.view.compare import pair_page
 from engine.view.single import run_page
 
@@ -63,6 +63,6 @@ def _effects(subject: Subject, case: Case) -> EffectsInvariant | None:
     if any(one.ends_job for one in case.savepoints) or run_config(case).protocol.tracks_records or faults & DAMAGE:
         return None
     try:
-        return effects_of(subject, case)
+        return EffectsInvariant.of(subject, case, EXACTLY_ONCE)
     except WeirError:
         return None

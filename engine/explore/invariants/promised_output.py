@@ -14,11 +14,10 @@ from typing import Any
 from engine.elements.errors import ConfigurationError, StorageError
 from engine.explore.cases import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, NONE, PER_KEY, Case, promise_of, run_config
 from engine.explore.invariants.base import DAMAGE, Shared, Watcher, losses_of_files, multisets, shown
-from engine.explore.ledger import EffectReference, EffectsInvariant, reference
+from engine.explore.ledger import EffectsInvariant
 from engine.explore.opinion import OutputComparison, compare_outputs
-from engine.explore.run import CaseView, FinishedCase, Invariant, Subject, World, hears, without_rows
+from engine.explore.run import CaseView, FinishedCase, Invariant, Subject, hears, without_rows
 from engine.observe.trace_events import AttemptStarted, CheckpointCompleted, CheckpointTriggered
-from engine.runtime.config import RunConfig
 
 LOOKS = 64
 """Every moment is checked up to this number; then only those whose number is a multiple of a growing power of two."""
@@ -43,24 +42,11 @@ def effects_judge(subject: Subject, case: Case, promise: str | None) -> EffectsI
     except ConfigurationError:
         # A job that fails by itself: the run will show it.
         return None
-    config = run_config(case)
-    promise = promise or promise_of(config.protocol)
-    if promise == NONE or config.protocol.tracks_records:
+    protocol = run_config(case).protocol
+    promise = promise or promise_of(protocol)
+    if promise == NONE or protocol.tracks_records:
         return None
-    return EffectsInvariant(_expected(subject, case, config), promise)
-
-
-def _expected(subject: Subject, case: Case, config: RunConfig) -> EffectReference:
-    """The effects without faults, computed once for each input and parallelism."""
-    parallelism = case.config.get("parallelism")
-    assert parallelism is None or isinstance(parallelism, int), parallelism
-    key = ("effects", parallelism, tuple(sorted(case.dropped.items())))
-    known: EffectReference | None = subject.kept.get(key)
-    if known is None:
-        world = World()
-        plan = subject.in_world(subject.plan(parallelism), world, case.dropped)
-        known = subject.kept[key] = reference(plan, config, file_system=world.files)
-    return known
+    return EffectsInvariant.of(subject, case, promise)
 
 
 def keeps(promise: str, compared: OutputComparison) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.explore.cases import PER_KEY
-from engine.explore.ledger.effect_reference import EffectReference
+from engine.explore.cases import PER_KEY, Case, run_config
+from engine.explore.ledger.effect_reference import EffectReference, reference
 from engine.explore.ledger.findings import Findings, Seen, findings, seen_in_files
 from engine.explore.ledger.ledger import EffectLedger
-from engine.explore.run import FinishedCase, Invariant, SinkInMemory, World
+from engine.explore.run import OUTPUT_DIR, FinishedCase, Invariant, SinkInMemory, Subject, World
 from engine.graph.plan import ExecutionPlan
 
 
@@ -27,6 +27,21 @@ class EffectsInvariant(Invariant):
         self.found: Findings | None = None
         self._expected = expected
         self._promise = promise
+
+    @classmethod
+    def of(cls, subject: Subject, case: Case, promise: str) -> EffectsInvariant:
+        """The judge of a case. Its job runs without faults, once for each input and parallelism; raises what it raises
+        then."""
+        parallelism = case.config.get("parallelism")
+        assert parallelism is None or isinstance(parallelism, int), parallelism
+        key = ("effects", parallelism, tuple(sorted(case.dropped.items())))
+        expected: EffectReference | None = subject.kept.get(key)
+        if expected is None:
+            world = World()
+            plan = subject.in_world(subject.plan(parallelism), world, case.dropped)
+            expected = reference(plan, run_config(case), file_system=world.files, output_dir=OUTPUT_DIR)
+            subject.kept[key] = expected
+        return cls(expected, promise)
 
     def finished(self, case: FinishedCase) -> None:
         self.found = findings(self.ledger, self._expected, seen=seen_in(case.view.world, case.view.plan))

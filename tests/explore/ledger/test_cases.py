@@ -10,8 +10,8 @@ import pytest
 
 from engine import CheckpointInterval, CollectedResults, CollectSink, ColumnSource, CostModel, Job, RunConfig
 from engine.elements.events import StopMode
-from engine.explore.cases import FIFO, Case, run_config
-from engine.explore.ledger import EffectLedger, EffectsInvariant, Place, reference
+from engine.explore.cases import EXACTLY_ONCE, FIFO, Case
+from engine.explore.ledger import EffectLedger, EffectsInvariant, Place
 from engine.explore.run import World, run_case
 from engine.faults.fault import parse_fault
 from engine.runtime.channels import TracedBatch
@@ -24,10 +24,15 @@ from tests.explore.subjects import counting_subject, order_dependent_subject
 BASE = Case(config={"batch_size": 1, "checkpoint_interval": "6rec"}, scheduler=FIFO)
 
 
-def invariant_of(subject: Any, case: Case, promise: str = "exactly-once") -> EffectsInvariant:
-    world = World()
-    plan = subject.in_world(subject.plan(None), world, case.dropped)
-    return EffectsInvariant(reference(plan, run_config(case), file_system=world.files), promise)
+def test_expected_effects_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each input and parallelism; cases that differ otherwise share them."""
+    subject, asked = counting_subject(), list[object]()
+    in_world = subject.in_world
+    monkeypatch.setattr(subject, "in_world", lambda *told: asked.append(told[2]) or in_world(*told))
+    pruned = replace(BASE, dropped={"numbers/sequence-0-of-2": ((0, 2),)})
+    for case in (BASE, replace(BASE, seed="other"), BASE.with_config(parallelism=1), pruned, pruned):
+        EffectsInvariant.of(subject, case, EXACTLY_ONCE)
+    assert asked == [{}, {}, pruned.dropped]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +42,7 @@ def test_a_process_that_dies_is_followed_into_the_next(where: str) -> None:
     """Over the death of a process, and its resume from what is durable, nothing is lost or doubled."""
     subject = counting_subject()
     case = replace(BASE, faults=(parse_fault(f"crash:process@after:{where}"),))
-    invariant = invariant_of(subject, case)
+    invariant = EffectsInvariant.of(subject, case, EXACTLY_ONCE)
     finished = run_case(subject, case, [invariant], provenance=invariant.ledger)
     assert finished.incarnations == 2
     assert finished.violations == []
@@ -50,7 +55,7 @@ def test_rows_taken_from_a_reader_are_a_violation() -> None:
     """The invariant looks at the rows that readers see, and its violation has the records as data."""
     subject = counting_subject()
     world = World()
-    invariant = invariant_of(subject, BASE)
+    invariant = EffectsInvariant.of(subject, BASE, EXACTLY_ONCE)
     run_case(subject, BASE, world=world, provenance=invariant.ledger)
     sink: Any = world.sinks["out"]
     del sink._results.records[0]
@@ -66,7 +71,7 @@ def test_rows_taken_from_a_reader_are_a_violation() -> None:
 def test_a_job_that_depends_on_the_order_is_judged_by_its_effects() -> None:
     """Its rows differ from run to run; that each record reaches its key and readers once does not."""
     subject = order_dependent_subject()
-    invariant = invariant_of(subject, BASE)
+    invariant = EffectsInvariant.of(subject, BASE, EXACTLY_ONCE)
     finished = run_case(subject, BASE, [invariant], provenance=invariant.ledger)
     assert finished.violations == []
     assert invariant.found is not None
