@@ -5,6 +5,7 @@ runs in step, ``shown`` makes short harmless texts. What the browser runs is in 
 
 from __future__ import annotations
 
+from engine.view.case_pages import case_page as case_page, cases_page as cases_page
 from engine.view.compare import (
     Compared as Compared,
     compare_modes as compare_modes,
@@ -16,7 +17,6 @@ from engine.view.ledger_trail import trail_of as trail_of
 from engine.view.page import check_place as check_place, page as page, write_page as write_page
 from engine.view.page_data import run_data as run_data
 from engine.view.perfetto import PerfettoTrace as PerfettoTrace, perfetto_trace as perfetto_trace
-from engine.view.recorded_cases import case_page as case_page, cases_page as cases_page
 from engine.view.recorder import Recorder as Recorder
 from engine.view.side_by_side import Comparison as Comparison, side_by_side as side_by_side
 from engine.view.single import FAULT as FAULT, RunFace as RunFace, run_page as run_page

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine import CollectionSource, Job
+from engine.explore.cases import FIFO, Case
 from engine.explore.run import Subject
 from engine.faults.fault import parse_fault
 from engine.faults.injector import FaultInjector
@@ -15,6 +16,17 @@ from engine.runtime.kernel import ChoiceRecorder
 from engine.view import Recorder, run_data
 from examples.teaching import counting
 from operators.log.connectors import LogSink
+
+CASE = Case(
+    config={"batch_size": 1, "cost.source_record_ns": 0, "mode": "at-least-once"},
+    faults=(parse_fault("crash:job manager@after:manifest.rename#1"),),
+    checkpoints=(0,),
+    scheduler=FIFO,
+    schedule={1: 1, 2: 1, 3: 2},
+    dropped={"right/sequence-0-of-1": ((1, 2),)},
+)
+"""Of ``counting.py``: a record sent after its source's snapshot reaches the counter before the counter's, and is read
+again after the crash."""
 
 
 def recorded(

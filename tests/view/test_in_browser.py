@@ -18,8 +18,7 @@ from engine.runtime.config import RunConfig
 from engine.view import RunFace, compare_modes, comparison_page, run_page, watch
 from examples.teaching import counting
 from operators.log.connectors import LogSink
-from tests.view.recorded import recorded, recorded_run, wide
-from tests.view.test_compare import CASE
+from tests.view.recorded import CASE, recorded, recorded_run, wide
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]

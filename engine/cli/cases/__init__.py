@@ -4,7 +4,7 @@ and make that run once more.
 
 from __future__ import annotations
 
-from engine.cli.cases.case_pages import crash_command as crash_command, write_case_page as write_case_page
+from engine.cli.cases.case_html import crash_command as crash_command, write_case_page as write_case_page
 from engine.cli.cases.failing import OpenedRun as OpenedRun, open_run as open_run
 from engine.cli.cases.named_run import (
     NamedRun as NamedRun,

@@ -1,4 +1,4 @@
-"""The page of a case: what ``--html`` of a search or a replay writes."""
+"""What ``--html`` of a search or a replay writes: the file with the page of a case."""
 
 from __future__ import annotations
 
