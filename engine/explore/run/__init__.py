@@ -1,10 +1,16 @@
-"""Carry out and judge one case: ``runner`` makes its processes in the world of a ``job_under_test`` and informs each
-``invariant``. ``references`` computes what a job must commit, ``measure`` its size. ``fences`` find
-nondeterminism.
+"""Carry out and judge one case: ``runner`` makes its processes in the world of a ``job_under_test``, ``hearing``
+informs each ``invariant``, ``case_outcome`` is the result. ``references`` computes what a job must commit, ``measure``
+its size. ``fences`` find nondeterminism.
 """
 
 from __future__ import annotations
 
+from engine.explore.run.case_outcome import (
+    ASSERTION as ASSERTION,
+    LIVENESS as LIVENESS,
+    CaseView as CaseView,
+    FinishedCase as FinishedCase,
+)
 from engine.explore.run.digest import trace_digest as trace_digest
 from engine.explore.run.expected import Expected as Expected
 from engine.explore.run.fences import fenced as fenced
@@ -25,12 +31,8 @@ from engine.explore.run.job_under_test import (
 from engine.explore.run.measure import Measure as Measure
 from engine.explore.run.references import RUNS as RUNS, Reference as Reference, calm_cases as calm_cases
 from engine.explore.run.runner import (
-    ASSERTION as ASSERTION,
-    LIVENESS as LIVENESS,
     Bounds as Bounds,
-    CaseView as CaseView,
     CheckpointTrigger as CheckpointTrigger,
-    FinishedCase as FinishedCase,
     choices_of as choices_of,
     injector_of as injector_of,
     run_case as run_case,

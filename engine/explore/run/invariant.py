@@ -17,7 +17,7 @@ from engine.observe.provenance import Provenance
 from engine.observe.trace_events import EVERY_CHANNEL
 
 if TYPE_CHECKING:
-    from engine.explore.run.runner import CaseView, FinishedCase
+    from engine.explore.run.case_outcome import CaseView, FinishedCase
 
 
 @dataclass(frozen=True, slots=True)

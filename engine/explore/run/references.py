@@ -20,8 +20,9 @@ from typing import Any
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import FIFO, RANDOM, Case, Ranges, Setting
 from engine.explore.opinion import ORDERS, Opinion, compare_outputs, read_records, second_opinion, text_of
+from engine.explore.run.case_outcome import CUT_OFF, FinishedCase
 from engine.explore.run.job_under_test import Subject, World
-from engine.explore.run.runner import CUT_OFF, Bounds, FinishedCase, run_case
+from engine.explore.run.runner import Bounds, run_case
 from engine.faults.injector import FaultInjector
 from engine.graph.plan import ExecutionPlan
 

@@ -2,52 +2,44 @@
 
 A process that dies loses everything that is not in a file; the next one is another incarnation in the same
 storage directory, like one of ``weir resume``. A case always ends: a run that takes too long is cut off.
-
-The runner itself reports, apart from the invariants it was given:
-
-* ``V13``        the job did not end: too many events or too much virtual time, no event left while a task
-                 still waits, or it failed although it may restart any number of times;
-* ``assertion``  an exception that is about neither the world nor the job: an assertion of the engine, or a bug.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from engine.checkpoint.restore import UnsupportedMappingError
 from engine.elements.errors import ConfigurationError, JobChangedError, StorageError, WeirError
 from engine.explore.cases import FIFO, PCT, Case
-from engine.explore.run.file_outputs import NotedFileSystem, directory_in
+from engine.explore.run.case_outcome import (
+    BROKEN,
+    CUT_OFF,
+    LIVENESS,
+    REFUSED,
+    CaseView,
+    FinishedCase,
+    broken_by,
+    causes_first,
+    given_up,
+)
+from engine.explore.run.file_outputs import directory_in
+from engine.explore.run.hearing import Dispatcher, InvariantError, InvariantFailed, noted_files
 from engine.explore.run.invariant import Invariant, Violation
-from engine.explore.run.job_sequence import Jobs, Start
+from engine.explore.run.job_sequence import Jobs
 from engine.explore.run.job_under_test import OUTPUT_DIR, Subject, World
-from engine.faults.fault import Fault
 from engine.faults.injector import FaultInjector
-from engine.graph.plan import ExecutionPlan
 from engine.observe.provenance import Provenance
-from engine.observe.trace_events import EVERY_CHANNEL, RECORDS, Receive, Send, TraceEvent
-from engine.runtime.config import RunConfig
-from engine.runtime.execution import Execution, ExecutionResult, Progress, who_waits
+from engine.observe.trace_events import TraceEvent
+from engine.runtime.execution import ExecutionResult, Progress, who_waits
 from engine.runtime.faulted import Interference, ProcessDiedError
 from engine.runtime.job import ENDED, FAILED, STOPPED, JobManager
-from engine.runtime.kernel import START_NS, Choice, ChoiceRecorder, PriorityChoices, SparseChoices
+from engine.runtime.kernel import START_NS, ChoiceRecorder, PriorityChoices, SparseChoices
 from state_backends.base import StateBackendError
-from state_backends.files import FileSystem, MemoryFileSystem
-
-NOTHING_IS_LEFT = "nothing is left to happen"
-"""The first words of an execution's assertion when it has no event left and has not ended."""
+from state_backends.files import MemoryFileSystem
 
 _LOOK_EVERY_EVENTS = 500
 """After how many events the runner checks the limits of a case."""
-
-LIVENESS, ASSERTION = "V13", "assertion"
-"""The names of violations that the runner itself reports."""
-
-CUT_OFF, REFUSED, BROKEN = "cut off", "refused", "broken"
-"""Outcomes besides those of :mod:`engine.runtime.job.job_state`: the case took too long; a process could not start,
-with an error that says why; an unexpected exception ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,68 +52,6 @@ class Bounds:
     virtual_ns: int = 24 * 3_600 * 1_000_000_000
     processes: int = 50
     attempts: int | None = None
-
-
-@dataclass(slots=True)
-class CaseView:
-    """The view that invariants have of a running case; it is updated as processes and jobs follow each other.
-    ``job`` counts these from 1; ``start``: the savepoint that the job resumes from, ``storage_dir``: the directory of
-    its checkpoints; ``cancelled``: its user has just cancelled it."""
-
-    subject: Subject
-    case: Case
-    config: RunConfig
-    plan: ExecutionPlan
-    world: World
-    execution: Execution
-    incarnation: int
-    job: int
-    start: Start | None
-    storage_dir: str
-    cancelled: bool = False
-
-
-@dataclass(slots=True)
-class FinishedCase:
-    """The result of a case.
-
-    ``outcome``   ``finished``, ``stopped``, ``failed``, ``refused``, ``cut off`` or ``broken``;
-    ``results``   one for each process that ended by itself (the last one did, unless the case was cut off);
-    ``faults``    those that struck, exactly; ``unused``: those of the case that never did;
-    ``points``    ``(point, phase)`` -> visits;
-    ``choices``   all draws, in order; ``committed``: the rows that readers see at the end.
-    """
-
-    view: CaseView
-    results: list[ExecutionResult]
-    committed: dict[str, list[str]]
-    choices: Sequence[Choice]
-    violations: list[Violation] = field(default_factory=list)
-    faults: tuple[Fault, ...] = ()
-    points: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    incarnations: int = 1
-    events: int = 0
-    error: Exception | None = None
-    outcome: str = ""
-    unused: tuple[Fault, ...] = ()
-    judged_by_ledger: bool = False
-    """Whether the ledger has judged its effects, because there is no reference for its rows."""
-
-    def __repr__(self) -> str:
-        rows = sum(map(len, self.committed.values()))
-        broken = ", ".join(one.invariant for one in self.violations) or "no invariant"
-        return f"<FinishedCase {self.outcome}: {rows:,} rows, {len(self.faults)} faults, violates {broken}>"
-
-    @property
-    def result(self) -> ExecutionResult:
-        """Of the last process that ended by itself."""
-        assert self.results, f"no process ended by itself: the case was {self.outcome} ({self.error})"
-        return self.results[-1]
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the job came to its end, so that its output can be judged as a whole."""
-        return self.outcome in ENDED and self.outcome != FAILED
 
 
 def choices_of(case: Case) -> ChoiceRecorder:
@@ -176,14 +106,6 @@ def run_case(
     return finished
 
 
-class InvariantError(WeirError):
-    """An invariant itself is broken: its verdict on the run is worth nothing."""
-
-
-class _InvariantFailed(BaseException):
-    """Says the same from within a run. Not an :class:`Exception`, or the engine would take it for a failed task."""
-
-
 class _CutOffError(Exception):
     """The case has exceeded its bounds."""
 
@@ -208,7 +130,7 @@ class _CaseRun:
         self._parallelism = self._jobs.parallelism
         self._parallelisms = [self._parallelism]
         hearing = [self._jobs.hear] if self._jobs.cancels else []
-        dispatcher = _Dispatcher(self._invariants, (*hearing, *self._given))
+        dispatcher = Dispatcher(self._invariants, (*hearing, *self._given))
         watched = dispatcher.by_kind or dispatcher.others
         self._instruments: list[Callable[[TraceEvent], None]] = [dispatcher] if watched else []
         asked = next((one for one in self._invariants if one.every_events), None)
@@ -245,7 +167,7 @@ class _CaseRun:
             except Exception as error:
                 raise InvariantError(f"invariant {invariant.name} failed at the end of a case: {error!r}") from error
             finished.violations += invariant.violations
-        finished.violations.sort(key=_causes_first)
+        finished.violations.sort(key=causes_first)
         return finished
 
     def _committed(self) -> dict[str, list[str]]:
@@ -267,7 +189,7 @@ class _CaseRun:
             except _CutOffError as error:
                 self._found.append(Violation(LIVENESS, str(error), self._now_ns()))
                 return CUT_OFF
-            except _InvariantFailed as error:
+            except InvariantFailed as error:
                 raise InvariantError(str(error)) from error.__cause__
             except ConfigurationError:
                 raise
@@ -277,7 +199,8 @@ class _CaseRun:
                 self._error, state = error, REFUSED
             except Exception as error:
                 self._error = error
-                self._found.append(self._broken(error))
+                execution = None if self._view is None else self._view.execution
+                self._found.append(broken_by(error, execution, self._now_ns()))
                 return BROKEN
             if state in (FAILED, REFUSED):
                 if self._struck_count() > struck_before and self._may_end_the_job():
@@ -297,7 +220,7 @@ class _CaseRun:
     def _process(self) -> str:
         world, subject, injector, jobs = self._world, self._subject, self._injector, self._jobs
         plan = subject.in_world(subject.plan(self._parallelism), world, self._case.dropped)
-        checkpoints, files = world.checkpoints, self._noted(world)
+        checkpoints, files = world.checkpoints, noted_files(world, self._invariants)
         if injector is not None:
             plan = injector.in_world(plan, world, jobs.storage_dir)
             logs = [directory_in(OUTPUT_DIR, log.path) for log in world.logs.values()]
@@ -333,23 +256,6 @@ class _CaseRun:
         self._error = result.error
         return result.state
 
-    def _noted(self, world: World) -> FileSystem:
-        """The files of a world; changes are reported to the invariants that need them."""
-        told = [one.files_changed for one in self._invariants if type(one).files_changed != Invariant.files_changed]
-        outputs = list(world.file_outputs.values())
-        if not told or not outputs:
-            return world.files
-
-        def changed(path: str) -> None:
-            if any(output.is_visible(path) for output in outputs):
-                try:
-                    for tell in told:
-                        tell()
-                except Exception as error:
-                    raise _InvariantFailed(f"an invariant failed when {path} had changed: {error!r}") from error
-
-        return NotedFileSystem(world.files, changed)
-
     def _judge_failure(self, state: str) -> None:
         error = self._error
         if self._may_end_the_job() or self._jobs.has_stopped_in_vain:
@@ -361,11 +267,7 @@ class _CaseRun:
             # Records in flight on an edge that cannot be divided otherwise, or that another parallelism has turned
             # into a call within a task; a native savepoint for another state backend. Refusing it is right.
             return
-        if state == FAILED:
-            text = f"the job failed for good: {_whole(error)}"
-        else:
-            text = f"a process could not start: {type(error).__name__}: {error}"
-        self._found.append(Violation(LIVENESS, text, self._now_ns()))
+        self._found.append(given_up(state, error, self._now_ns()))
 
     def _is_chained_otherwise(self) -> bool:
         """Whether the operators of a task differ between two processes."""
@@ -430,24 +332,6 @@ class _CaseRun:
             last = f"; at last: {manager.job.notes[-1]}" if manager.job.notes else ""
             raise _CutOffError(f"not ended after {spent}: {who_waits(manager)}{last}")
 
-    def _broken(self, error: Exception) -> Violation:
-        view = self._view
-        is_assertion = isinstance(error, AssertionError)
-        if is_assertion and view is not None and str(error).startswith(NOTHING_IS_LEFT):
-            text = f"{NOTHING_IS_LEFT}, but the job is {view.execution.manager.job.state}"
-            return Violation(LIVENESS, f"{text}: {who_waits(view.execution.manager)}", self._now_ns())
-        return Violation(ASSERTION, f"{type(error).__name__}: {error}", self._now_ns(), {"error": error})
-
-
-_CONSEQUENCES = (LIVENESS, "V1", "V2")
-"""The usual consequences of most mistakes. Any other violation says more about the cause."""
-
-
-def _causes_first(violation: Violation) -> tuple[int, bool, int]:
-    """Causes in the order in which they were seen, those seen at the end last; then consequences."""
-    name, at_ns = violation.invariant, violation.at_ns
-    return (1 + _CONSEQUENCES.index(name) if name in _CONSEQUENCES else 0, at_ns is None, at_ns or 0)
-
 
 class CheckpointTrigger:
     """Triggers a checkpoint at an instant that the case names; a target of kernel events. It has the name of the
@@ -463,45 +347,3 @@ class CheckpointTrigger:
         manager = self._manager
         if manager.coordinator.schedule.is_running:
             manager.driver.execute(manager.coordinator.trigger_periodic(manager.kernel.now_ns))
-
-
-def _whole(error: BaseException | None) -> str:
-    cause = None if error is None else error.__cause__
-    if cause is None or str(cause) in str(error):
-        return str(error)
-    return f"{error} ({type(cause).__name__}: {cause})"
-
-
-class _Dispatcher:
-    """One instrument for all invariants: each receives only the kinds of events that it asked for. Other instruments
-    receive all, after them."""
-
-    def __init__(self, invariants: Sequence[Invariant], others: Sequence[Callable[[TraceEvent], None]]) -> None:
-        self.others = others
-        self.by_kind: dict[type[Any], tuple[Callable[[Any], None], ...]] = {}
-        heard: list[Container[int]] = []
-        for invariant in invariants:
-            handlers = invariant.handlers()
-            for kind, handler in handlers.items():
-                self.by_kind[kind] = (*self.by_kind.get(kind, ()), handler)
-            if Send in handlers or Receive in handlers:
-                heard.append(invariant.records_of)
-        is_shared = all(one is heard[0] for one in heard)
-        self._heard = EVERY_CHANNEL if not is_shared else heard[0] if heard else ()
-        self.records_of: Container[int] = EVERY_CHANNEL if others else self._heard
-        """As an instrument."""
-        self._hears_more = self.records_of is not self._heard
-
-    def __call__(self, event: Any) -> None:
-        kind = event.__class__
-        handlers = self.by_kind.get(kind)
-        if handlers is not None:
-            is_element = self._hears_more and (kind is Send or kind is Receive)
-            if not is_element or event.kind != RECORDS or event.channel in self._heard:
-                try:
-                    for handler in handlers:
-                        handler(event)
-                except Exception as error:
-                    raise _InvariantFailed(f"an invariant failed at {event}: {error!r}") from error
-        for other in self.others:
-            other(event)

@@ -15,7 +15,7 @@ from engine.checkpoint.restore import UnsupportedMappingError
 from engine.elements.errors import ConfigurationError
 from engine.explore.cases import FIFO, PCT, RANDOM, Case, run_config
 from engine.explore.run import Bounds, FinishedCase, Invariant, Subject, World, hears, run_case, trace_digest
-from engine.explore.run.runner import InvariantError
+from engine.explore.run.hearing import InvariantError
 from engine.explore.shrink import concretised
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
