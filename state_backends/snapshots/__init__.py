@@ -1,7 +1,8 @@
 """State in files. ``contract`` defines a snapshot; ``handles`` and ``keyed_handles`` describe the places of state.
 ``full_format`` writes all keyed state canonically, and ``full_reader`` reads it. ``checkpoint_streams``, ``metadata``,
-``storage`` and ``savepoints`` make checkpoints and savepoints of it. ``channel_state`` keeps records in flight,
-``restore_alternatives`` tries one copy after another, ``file_places`` checks the files that metadata names.
+``checkpoint_location``, ``storage`` and ``savepoints`` make checkpoints and savepoints of it. ``channel_state`` keeps
+records in flight, ``restore_alternatives`` tries one copy after another, ``file_places`` checks the files that metadata
+names.
 """
 
 from __future__ import annotations
@@ -11,6 +12,13 @@ from state_backends.snapshots.channel_state import (
     ChannelStateSnapshotTask as ChannelStateSnapshotTask,
     RecordColumns as RecordColumns,
     read_channel_state as read_channel_state,
+)
+from state_backends.snapshots.checkpoint_location import (
+    DEFAULT_INLINE_THRESHOLD_BYTES as DEFAULT_INLINE_THRESHOLD_BYTES,
+    MAX_INLINE_THRESHOLD_BYTES as MAX_INLINE_THRESHOLD_BYTES,
+    METADATA_FILE_NAME as METADATA_FILE_NAME,
+    CheckpointLocation as CheckpointLocation,
+    safe_file_name as safe_file_name,
 )
 from state_backends.snapshots.checkpoint_streams import (
     FsStateReader as FsStateReader,
@@ -111,12 +119,7 @@ from state_backends.snapshots.state_schemas import (
 from state_backends.snapshots.storage import (
     CHECKPOINT_IDS_FILE_NAME as CHECKPOINT_IDS_FILE_NAME,
     CHECKPOINT_PREFIX as CHECKPOINT_PREFIX,
-    DEFAULT_INLINE_THRESHOLD_BYTES as DEFAULT_INLINE_THRESHOLD_BYTES,
     INCARNATION_FILE_NAME as INCARNATION_FILE_NAME,
-    MAX_INLINE_THRESHOLD_BYTES as MAX_INLINE_THRESHOLD_BYTES,
-    METADATA_FILE_NAME as METADATA_FILE_NAME,
     WORKING_DIR_NAME as WORKING_DIR_NAME,
-    CheckpointLocation as CheckpointLocation,
     CheckpointStorage as CheckpointStorage,
-    safe_file_name as safe_file_name,
 )

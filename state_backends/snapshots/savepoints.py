@@ -18,16 +18,15 @@ from typing import Any
 
 from state_backends.base import StateArgumentError
 from state_backends.files import FileSystem
-from state_backends.snapshots.contract import checked_chunks
-from state_backends.snapshots.handles import FileStateHandle, StateScope, StreamStateHandle
-from state_backends.snapshots.metadata import CheckpointMetadata, SubtaskSnapshot
-from state_backends.snapshots.storage import (
-    CHECKPOINT_PREFIX,
+from state_backends.snapshots.checkpoint_location import (
     DEFAULT_INLINE_THRESHOLD_BYTES,
     METADATA_FILE_NAME,
     CheckpointLocation,
-    CheckpointStorage,
 )
+from state_backends.snapshots.contract import checked_chunks
+from state_backends.snapshots.handles import FileStateHandle, StateScope, StreamStateHandle
+from state_backends.snapshots.metadata import CheckpointMetadata, SubtaskSnapshot
+from state_backends.snapshots.storage import CHECKPOINT_PREFIX, CheckpointStorage
 
 SAVEPOINT_PREFIX = "savepoint-"
 NAMING_ATTEMPTS = 10

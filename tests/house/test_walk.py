@@ -13,7 +13,7 @@ from tests.house.walk import Walk, follow, walk_of_barrier, walk_of_record
 
 # What a reader has to open and to follow. Lower these when the way has become shorter; raise them for no convenience.
 RECORD_BOUNDS = {"kernel events": 4, "calls": 96, "files": 27, "classes": 28, "switches between files": 70}
-BARRIER_BOUNDS = {"kernel events": 17, "calls": 756, "files": 50, "classes": 82, "switches between files": 423}
+BARRIER_BOUNDS = {"kernel events": 17, "calls": 756, "files": 51, "classes": 82, "switches between files": 423}
 
 
 def _longer_than(walk: Walk, bounds: dict[str, int]) -> dict[str, str]:
