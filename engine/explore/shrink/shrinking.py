@@ -16,18 +16,18 @@ Rules.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from engine.elements.errors import ConfigurationError, WeirError
-from engine.explore.cases import CANCEL, DRAIN, FIFO, STOP, Case, Ranges, Savepoint, case_to_plain
+from engine.explore.cases import CANCEL, DRAIN, FIFO, STOP, Case, Ranges, Savepoint
 from engine.explore.run import ASSERTION, LIVENESS, Bounds, FinishedCase, Invariant, Subject, Violation, run_case
+from engine.explore.shrink.case_parts import Size, case_key, counted, ranges_of, records_of, removals, size_of
 from engine.explore.shrink.concrete import Triggers
 from engine.explore.shrink.ddmin import ddmin, smallest
 from engine.explore.story import Witness
@@ -60,28 +60,6 @@ class Budget:
 
 WAITING = Budget(seconds=10.0)
 """The budget of the verbs, because a person waits for them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """The size of a case: records of the input, faults, checkpoints triggered at instants, choices other than 0,
-    savepoints."""
-
-    records: int
-    faults: int
-    checkpoints: int
-    choices: int
-    savepoints: int = 0
-
-    def __str__(self) -> str:
-        parts = (
-            counted(self.records, "record"),
-            counted(self.faults, "fault"),
-            counted(self.checkpoints, "checkpoint"),
-            counted(self.choices, "choice"),
-            *([counted(self.savepoints, "savepoint")] if self.savepoints else []),
-        )
-        return ", ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +103,6 @@ class Shrunk:
                 f" could be run ({shown})"
             )
         return "\n".join(lines)
-
-
-def counted(count: int, noun: str) -> str:
-    """``1 record``, ``2 records``."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def same_invariant(original: Violation, other: Violation) -> bool:
@@ -347,13 +320,13 @@ class _Search:
             any(self._fails(self.case.with_config(parallelism=fewer)) for fewer in range(1, parallelism))
 
     def _remove_records(self) -> None:
-        ddmin(_atoms(self.case, self.records), lambda kept: self._fails(self._with_records(kept)))
+        ddmin(records_of(self.case, self.records), lambda kept: self._fails(self._with_records(kept)))
 
     def _with_records(self, kept: Sequence[tuple[str, int]]) -> Case:
         wanted = dict.fromkeys(kept)
         dropped: dict[str, Ranges] = {}
         for key, count in self.records.items():
-            ranges = _ranges([number for number in range(count) if (key, number) not in wanted])
+            ranges = ranges_of([number for number in range(count) if (key, number) not in wanted])
             if ranges:
                 dropped[key] = ranges
         return replace(self.case, dropped=dropped)
@@ -457,54 +430,3 @@ class _Search:
             self._passing[case_key(smaller)] = None
             self.verified += 1
         return tuple(unverified)
-
-
-def size_of(case: Case, records: Mapping[str, int]) -> Size:
-    """The size of a case. ``records``: how many each split has."""
-    instants, savepoints = case.checkpoints or (), case.savepoints
-    return Size(len(_atoms(case, records)), len(case.faults), len(instants), len(case.schedule), len(savepoints))
-
-
-def removals(case: Case, records: Mapping[str, int]) -> Iterator[tuple[str, Case]]:
-    """Every case without one record, fault, savepoint, checkpoint or choice, and the name of that part. ``records``:
-    how many each split has."""
-    for key, number in _atoms(case, records):
-        gone = [one for first, end in case.dropped.get(key, ()) for one in range(first, end)]
-        more = {**case.dropped, key: _ranges(sorted([*gone, number]))}
-        yield f"record {number} of {key}", replace(case, dropped={one: more[one] for one in records if one in more})
-    for at, fault in enumerate(case.faults):
-        yield f"fault {fault}", replace(case, faults=(*case.faults[:at], *case.faults[at + 1 :]))
-    for at, order in enumerate(case.savepoints):
-        yield f"savepoint {order}", replace(case, savepoints=(*case.savepoints[:at], *case.savepoints[at + 1 :]))
-    instants = case.checkpoints or ()
-    for at, instant in enumerate(instants):
-        yield f"checkpoint at {instant} ns", replace(case, checkpoints=(*instants[:at], *instants[at + 1 :]))
-    for number, value in sorted(case.schedule.items()):
-        schedule = {one: other for one, other in case.schedule.items() if one != number}
-        yield f"choice {number} = {value}", replace(case, schedule=schedule)
-
-
-def case_key(case: Case) -> str:
-    """The same text for cases that are the same run."""
-    return json.dumps(case_to_plain(case), sort_keys=True)
-
-
-def _atoms(case: Case, records: Mapping[str, int]) -> list[tuple[str, int]]:
-    """The remaining records, split by split."""
-    return [
-        (key, number)
-        for key, count in records.items()
-        for number in range(count)
-        if not any(first <= number < end for first, end in case.dropped.get(key, ()))
-    ]
-
-
-def _ranges(numbers: Sequence[int]) -> Ranges:
-    """Ascending numbers as half-open ranges."""
-    ranges: list[tuple[int, int]] = []
-    for number in numbers:
-        if ranges and ranges[-1][1] == number:
-            ranges[-1] = (ranges[-1][0], number + 1)
-        else:
-            ranges.append((number, number + 1))
-    return tuple(ranges)
