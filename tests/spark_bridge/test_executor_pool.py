@@ -27,6 +27,9 @@ from spark_bridge.executor_pool import ExecutorPool, pool_session
 from tests.cli.conftest import Weir
 from tests.explore.search.test_campaign import TWICE, standard, what_was_seen
 
+PATIENCE_SECONDS = 20.0
+"""Tasks begin, and are cancelled, long before."""
+
 
 def test_a_search_on_spark_finds_what_one_process_finds(spark: Any) -> None:
     """The same report and the same rows, down to which failure is the first: the job travels, its file does not."""
@@ -70,17 +73,45 @@ def test_what_fails_on_an_executor_is_told(spark: Any) -> None:
     assert got == [(0, 3), (3, 3), (6, 3)]
 
 
-def test_a_search_that_ends_early_stops_its_tasks(spark: Any) -> None:
-    """Nothing of it runs on, and the session serves the next one."""
-    tracker = spark.sparkContext.statusTracker()
-    with ExecutorPool(spark, partial(_spans, 2_000, 1_000, 0)) as pool:
-        first = next(pool.in_order(iter([(number * 3, 3) for number in range(60)])))
-        assert len(tracker.getActiveJobsIds()) > 0
-    assert first == (0, 3)
-    end = time.monotonic() + 30
-    while tracker.getActiveJobsIds():
-        assert time.monotonic() < end, "tasks of the search run on"
-        time.sleep(0.05)
+def _held(begun: Path, over: Path) -> Callable[[int], int]:
+    """Makes 0 at once, another number only when ``over`` is there."""
+
+    def made(number: int) -> int:
+        if number:
+            begun.touch()
+            while not over.exists():
+                time.sleep(0.05)
+        return number
+
+    return made
+
+
+def test_a_search_that_ends_early_stops_its_tasks(spark: Any, tmp_path: Path) -> None:
+    """It does not wait for them, and the session serves the next one."""
+    tracker, begun, over = spark.sparkContext.statusTracker(), tmp_path / "begun", tmp_path / "over"
+    pool = ExecutorPool[int](spark, partial(_held, begun, over), most=1)
+    # In a thread: where no task is cancelled, it would wait for ever.
+    leaving = threading.Thread(target=pool.__exit__, args=(None, None, None))
+    try:
+        # One core is free for 0, whichever begins first.
+        assert next(pool.in_order([(0,), (1,)])) == 0
+        _wait_until(begun.exists)
+        assert len(tracker.getActiveJobsIds()) == 1
+        leaving.start()
+        _wait_until(lambda: not leaving.is_alive())
+        assert list(tracker.getActiveJobsIds()) == []
+    finally:
+        over.touch()
+        pool.__exit__(None, None, None)
+    with ExecutorPool[int](spark, partial(_held, begun, over)) as pool:
+        assert list(pool.in_order([(0,), (1,)])) == [0, 1]
+
+
+def _wait_until(happened: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not happened():
+        assert time.monotonic() < end, "nothing has happened"
+        time.sleep(0.02)
 
 
 def test_a_job_that_cannot_travel_is_refused(spark: Any) -> None:
