@@ -1,4 +1,4 @@
-"""A small job under faults: two sources, a count in two subtasks, two sinks; and how to run it with them."""
+"""How to run a small job with faults."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import Execution, ExecutionResult
 from engine.runtime.kernel import ChoiceRecorder
 from operators.basic import CollectedResults
-from operators.sources import SequenceSource
 from state_backends.files import FileSystem, MemoryFileSystem
 from state_backends.snapshots import CheckpointStorage
+from tests.faults.two_sources import counted_by_key, expected_by_key
 
 RECORDS, KEYS = 24, 5
 EXACTLY_ONCE = ("aligned", "unaligned", "aligned-timeout")
 MODES = ("aligned", "unaligned", pytest.param("aligned-timeout", marks=pytest.mark.slow))
 """The same, for tests of many runs."""
-EXPECTED = Counter((key, count) for key in range(KEYS) for count in range(1, 1 + 2 * len(range(key, RECORDS, KEYS))))
+EXPECTED = expected_by_key(RECORDS, KEYS)
 VIRTUAL_BOUND_NS = 200_000_000
 """Within it every run of the small job has ended, whatever has struck: some 250 times what it takes undisturbed."""
 
@@ -84,13 +84,7 @@ class Disturbed:
 
 
 def counting(results: CollectedResults) -> Job:
-    """Every number is counted under its remainder: increments of one, so that the order of records does not matter."""
-    job = Job("counting", max_parallelism=8)
-    near = job.source(SequenceSource(0, RECORDS), name="near")
-    far = job.source(SequenceSource(0, RECORDS), name="far")
-    pairs = near.union(far).key_by(lambda number: number % KEYS, value=lambda number: (number % KEYS, 1))
-    counted = pairs.reduce(lambda a, b: (a[0], a[1] + b[1]), name="count", parallelism=2)
-    return counted.rebalance().collect(results, name="out", parallelism=2, chain=False)
+    return counted_by_key(results, RECORDS, KEYS)
 
 
 def config(mode: str = "aligned", seed: str = "0", **settings: Any) -> RunConfig:

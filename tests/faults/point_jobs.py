@@ -13,6 +13,7 @@ from engine.faults.injector import FaultInjector
 from engine.graph.job import Job
 from operators.basic import CollectedResults, KeyedProcessContext, KeyedProcessFunction
 from operators.sources import SequenceSource
+from tests.faults.two_sources import counted_by_key, expected_by_key
 
 RECORDS, KEYS = 16, 3
 MODES = ("aligned", "unaligned", "aligned-timeout")
@@ -27,20 +28,12 @@ SETTINGS: dict[str, Setting] = {
     "cost.storage_latency_ns": 900,
     "cost.slow_links.far": 6_000,
 }
-EXPECTED = Counter(
-    repr((key, count)) for key in range(KEYS) for count in range(1, 1 + 2 * len(range(key, RECORDS, KEYS)))
-)
+EXPECTED = Counter(map(repr, expected_by_key(RECORDS, KEYS).elements()))
 
 
 def counting(parallelism: int | None = None) -> Job:
-    """Two sources, one of them on a slow link, a count in two subtasks, and two sinks."""
-    job = Job("counting", max_parallelism=8)
-    fast = job.source(SequenceSource(0, RECORDS), name="fast")
-    far = job.source(SequenceSource(0, RECORDS), name="far")
-    pairs = fast.union(far).key_by(lambda number: number % KEYS, value=lambda number: (number % KEYS, 1))
-    counted = pairs.reduce(lambda a, b: (a[0], a[1] + b[1]), name="count", parallelism=parallelism or 2)
-    counted.rebalance().collect(CollectedResults(), name="out", parallelism=2, chain=False)
-    return job
+    """One of its two sources is on a slow link."""
+    return counted_by_key(CollectedResults(), RECORDS, KEYS, parallelism or 2)
 
 
 class Ticking(KeyedProcessFunction):

@@ -43,7 +43,7 @@ def test_visits_count_for_whom_the_fault_is_meant() -> None:
     """A fault strikes at the n-th visit that its target matches, and only once."""
     injector = armed("crash:count[*]@before:snapshot.sync#2")
 
-    met = [struck_by(injector, who) for who in ("fast[0]", "count[0]", "far[0]", "count[1]", "count[0]", "count[1]")]
+    met = [struck_by(injector, who) for who in ("near[0]", "count[0]", "far[0]", "count[1]", "count[0]", "count[1]")]
 
     assert met == [None, None, None, "count[1]", None, None]
     assert injector.struck == (parse_fault("crash:count[*]@before:snapshot.sync#2"),)
@@ -74,7 +74,7 @@ def test_the_process_dies_whoever_comes_by() -> None:
     """All visits of the point count for the process."""
     injector = armed("crash:process@before:snapshot.sync#3")
 
-    assert [struck_by(injector, who) for who in ("fast[0]", "count[0]", "out[1]")] == [None, None, PROCESS]
+    assert [struck_by(injector, who) for who in ("near[0]", "count[0]", "out[1]")] == [None, None, PROCESS]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from engine.checkpoint.restore import FixedDelayRestart
-from engine.graph.job import Job
 from engine.observe.cut_oracle import CutOracle
 from engine.observe.trace_events import (
     AttemptStarted,
@@ -32,7 +31,7 @@ from engine.observe.trace_events import (
 from engine.runtime.config import CheckpointInterval, CostModel, RunConfig
 from engine.runtime.execution import JOB_MANAGER, Execution, ExecutionResult
 from operators.basic import CollectedResults
-from operators.sources import SequenceSource
+from tests.faults.two_sources import counted_by_key, expected_by_key
 
 RECORDS, KEYS = 40, 3
 EXACTLY_ONCE = ("aligned", "unaligned", "aligned-timeout")
@@ -50,20 +49,10 @@ STEPS = (
 VICTIMS = (
     "count[1]",
     pytest.param(JOB_MANAGER, marks=pytest.mark.slow),
-    pytest.param("fast[0]", marks=pytest.mark.slow),
+    pytest.param("near[0]", marks=pytest.mark.slow),
     pytest.param("out[0]", marks=pytest.mark.slow),
 )
-EXPECTED = Counter((key, count) for key in range(KEYS) for count in range(1, 1 + 2 * len(range(key, RECORDS, KEYS))))
-
-
-def counting(results: CollectedResults) -> Job:
-    """Two sources, one of them far away, a count in two subtasks, and two sinks."""
-    job = Job("counting", max_parallelism=8)
-    fast = job.source(SequenceSource(0, RECORDS), name="fast")
-    far = job.source(SequenceSource(0, RECORDS), name="far")
-    pairs = fast.union(far).key_by(lambda number: number % KEYS, value=lambda number: (number % KEYS, 1))
-    counted = pairs.reduce(lambda a, b: (a[0], a[1] + b[1]), name="count", parallelism=2)
-    return counted.rebalance().collect(results, name="out", parallelism=2, chain=False)
+EXPECTED = expected_by_key(RECORDS, KEYS)
 
 
 class Striker:
@@ -102,7 +91,7 @@ def ran(mode: str, striker: Striker, seed: int = 0) -> tuple[ExecutionResult, Co
         inline_state_bytes=0,
         **settings,
     )
-    execution = Execution(counting(results).plan(), config, instruments=[oracle, striker])
+    execution = Execution(counted_by_key(results, RECORDS, KEYS).plan(), config, instruments=[oracle, striker])
     striker.execution = execution
     return execution.run().raise_on_failure(), results, oracle
 
