@@ -1,11 +1,20 @@
-"""Small jobs under test for these tests."""
+"""Small jobs under test for these tests, and cases of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from engine.explore.cases import Case, Setting
 from engine.explore.run import Subject
+from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from operators.basic import CollectedResults
 from operators.sources import SequenceSource
+
+
+def case_with(config: Mapping[str, Setting], *faults: str, mix: FaultMix | None = None, seed: str = "0") -> Case:
+    """A case in which these faults strike, and those that are drawn from ``mix``."""
+    return Case(seed, config, tuple(map(parse_fault, faults)), mix or FaultMix())
 
 
 def counting_subject(records: int = 24, *, keys: int = 3) -> Subject:

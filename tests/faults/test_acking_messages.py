@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from engine.explore.cases import Case
 from engine.explore.invariants import invariants_for
 from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.fault import FaultMix, parse_fault
 from engine.graph.job import Job
 from operators.basic import CollectedResults, CollectSink
 from operators.sources import SequenceSource
+from tests.explore.subjects import case_with
 from tests.runtime.acking.acked_jobs import pipeline
 from tests.runtime.support import MS, US
 
@@ -45,8 +45,7 @@ CONFIG = {
 
 
 def run(*faults: str, subject: Subject = SUBJECT, mix: FaultMix | None = None, seed: str = "0") -> FinishedCase:
-    given = tuple(parse_fault(text) for text in faults)
-    case = Case(seed=seed, config=CONFIG, faults=given, mix=mix or FaultMix())
+    case = case_with(CONFIG, *faults, mix=mix, seed=seed)
     finished = run_case(subject, case, invariants_for("at-least-once", only=["V1", "V13", "V14"]))
     assert finished.outcome == "finished", (finished.outcome, finished.error)
     assert not finished.violations, finished.violations

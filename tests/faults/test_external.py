@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 
 from engine.elements.errors import DataLossError, JobFailedError
-from engine.explore.cases import Case
 from engine.explore.run import FinishedCase, Subject, run_case
 from engine.faults.external import ExternalFaults
 from engine.faults.fault import Fault, FaultMix, parse_fault
@@ -20,6 +19,7 @@ from operators.log.memory_transaction_log import MemoryTransactionLog
 from operators.log.port import FATES
 from operators.log.port.transaction_log import Exchange
 from operators.sources import SequenceSource
+from tests.explore.subjects import case_with
 
 ROWS = Counter(str(number) for number in range(30))
 
@@ -36,8 +36,7 @@ CONFIG = {"batch_size": 2, "checkpoint_interval": "7rec"}
 
 
 def run(*faults: str, mix: FaultMix | None = None, seed: str = "0") -> FinishedCase:
-    given = tuple(parse_fault(text) for text in faults)
-    return run_case(SUBJECT, Case(seed=seed, config=CONFIG, faults=given, mix=mix or FaultMix()))
+    return run_case(SUBJECT, case_with(CONFIG, *faults, mix=mix, seed=seed))
 
 
 def log_of(finished: FinishedCase) -> MemoryTransactionLog:

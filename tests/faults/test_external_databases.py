@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 
 from engine.elements.errors import DataLossError, JobFailedError
-from engine.explore.cases import Case
 from engine.explore.invariants import invariants_for
 from engine.explore.run import FinishedCase, Measure, Subject, run_case
 from engine.explore.search import Swarm
@@ -18,6 +17,7 @@ from engine.graph.job import Job
 from operators.databases import DatabaseExchange, DatabaseSink, MemoryDatabase, UpsertSink
 from operators.log.port import FATES
 from operators.sources import SequenceSource
+from tests.explore.subjects import case_with
 
 ROWS = Counter(f"({number},)" for number in range(30))
 
@@ -38,8 +38,7 @@ CONFIG = {"batch_size": 2, "checkpoint_interval": "7rec"}
 
 
 def run(*faults: str, mix: FaultMix | None = None, seed: str = "0") -> FinishedCase:
-    given = tuple(parse_fault(text) for text in faults)
-    case = Case(seed=seed, config=CONFIG, faults=given, mix=mix or FaultMix())
+    case = case_with(CONFIG, *faults, mix=mix, seed=seed)
     return run_case(SUBJECT, case, invariants_for(only=["V7", "V8", "V14"]))
 
 

@@ -17,6 +17,7 @@ from engine.observe.trace_events import CheckpointAborted, CheckpointCompleted
 from engine.runtime.kernel import ChoiceRecorder
 from operators.basic import CollectedResults
 from state_backends.files import FileSystem, MemoryFileSystem
+from tests.explore.subjects import case_with
 from tests.faults.disturbed import EXACTLY_ONCE, EXPECTED, MODES, VIRTUAL_BOUND_NS, counting, disturbed
 
 US = 1_000
@@ -51,9 +52,7 @@ def put(disk: FileSystem, path: str, data: bytes) -> None:
 
 
 def case(*faults: str, mode: str = "aligned", seed: str = "1", mix: FaultMix | None = None) -> Case:
-    return Case(
-        seed, {**SETTINGS, "mode": mode}, tuple(parse_fault(one) for one in faults), FaultMix() if mix is None else mix
-    )
+    return case_with({**SETTINGS, "mode": mode}, *faults, mix=mix, seed=seed)
 
 
 def rows(finished: FinishedCase) -> list[str]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from engine.explore.cases import Case
 from engine.explore.invariants import invariants_for
 from engine.explore.run import FinishedCase, Subject, run_case
-from engine.faults.fault import FaultMix, parse_fault
+from engine.faults.fault import FaultMix
 from operators.log.disk.consumer_groups import consumer_lag
 from operators.log.disk.log_reader import committed_records
 from state_backends.files import LocalFileSystem
 from tests.explore.run.chained_logs import chained, write_orders
+from tests.explore.subjects import case_with
 
 ORDERS = 12
 EXPECTED = [[(partition, sum(range(n + 1))) for n in range(ORDERS)] for partition in range(2)]
@@ -27,10 +27,8 @@ def orders(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def run(orders: str, *faults: str, mix: FaultMix | None = None, seed: str = "0") -> FinishedCase:
     subject = Subject(lambda parallelism: chained(orders, parallelism))
-    given = tuple(parse_fault(text) for text in faults)
     invariants = invariants_for()
-    case = Case(seed=seed, config=CONFIG, faults=given, mix=mix or FaultMix())
-    finished = run_case(subject, case, invariants)
+    finished = run_case(subject, case_with(CONFIG, *faults, mix=mix, seed=seed), invariants)
     (v9,) = [one for one in invariants if one.name == "V9"]
     assert getattr(v9, "skipped", None) is None
     return finished

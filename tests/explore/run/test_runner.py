@@ -400,9 +400,3 @@ def test_a_reference_of_part_of_the_input() -> None:
     assert subject.reference(dropped) is reference
     finished = run_case(subject, replace(Case(config=SETTINGS), dropped=dropped))
     assert sorted(finished.committed["out"]) == sorted(reference.rows["out"])
-
-
-def test_a_job_that_fails_by_itself_has_no_reference() -> None:
-    """The search says so at once, with the error of the job."""
-    with pytest.raises(ConfigurationError, match="even when nothing goes wrong"):
-        failing_subject().reference()

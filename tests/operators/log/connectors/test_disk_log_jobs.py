@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from engine.elements.errors import ConfigurationError, OutputAheadError, StorageError
-from engine.explore.cases import Case
 from engine.explore.invariants import invariants_for
 from engine.explore.run import FinishedCase, Subject, run_case
-from engine.faults.fault import FaultMix, parse_fault
+from engine.faults.fault import FaultMix
 from engine.graph.job import Job
 from operators.log.connectors.log_sink import LogSink
 from operators.log.disk.disk_log import DiskLog
@@ -21,6 +20,7 @@ from operators.log.disk.log_reader import committed_records, entries_of
 from operators.sources import SequenceSource
 from state_backends.files import FaultInjectingFileSystem, FaultRule, FileFault, LocalFileSystem, MemoryFileSystem
 from tests.crash.processes import KilledRun
+from tests.explore.subjects import case_with
 from tests.operators.harness import Checkpoint, Harness
 from tests.operators.log.connectors.log_job import job
 
@@ -30,8 +30,7 @@ EVERYTHING = Counter(str(number) for number in range(20))
 
 
 def run(*faults: str, mix: FaultMix | None = None, seed: str = "0") -> FinishedCase:
-    given = tuple(parse_fault(text) for text in faults)
-    return run_case(SUBJECT, Case(seed=seed, config=CONFIG, faults=given, mix=mix or FaultMix()), invariants_for())
+    return run_case(SUBJECT, case_with(CONFIG, *faults, mix=mix, seed=seed), invariants_for())
 
 
 # --- simulated ----------------------------------------------------------------------------------------------------
