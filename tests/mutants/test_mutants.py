@@ -122,14 +122,14 @@ def campaign_members(mutant: Mutant) -> tuple[object, ...]:
     from operators.time import EventClock
     from operators.transactions.committer_machine import CommitterMachine
     from state_backends.changelog.history import LogHistory
-    from state_backends.snapshots import checkpoint_streams, storage
+    from state_backends.snapshots import checkpoint_location, checkpoint_streams
 
     del mutant
     owners = (
         SharedStateRegistry, SingleCheckpointHandler, BarrierAlignment, partitioner, restored_channels,
         restored_channels._Edge, AsyncSnapshot, Failover, sinks._TransactionalCollect, sinks.CollectedResults,
-        MemoryTransactionLog, SourceOperator, checkpoint_streams.FsCheckpointStream, storage, DatabaseSinkOperator,
-        BucketingParts, Buckets, FileSinkOperator, TransactionalLogSink, _FinalizerOperator,
+        MemoryTransactionLog, SourceOperator, checkpoint_streams.FsCheckpointStream, checkpoint_location,
+        DatabaseSinkOperator, BucketingParts, Buckets, FileSinkOperator, TransactionalLogSink, _FinalizerOperator,
         StreamingFileWriterOperator, CommitterMachine, EventClock, LogHistory,
     )  # fmt: skip
     return tuple(value for owner in owners for _, value in sorted(vars(owner).items()) if callable(value))

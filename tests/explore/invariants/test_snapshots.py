@@ -24,7 +24,7 @@ from engine.runtime.storage import RestoredJob, restored_channels
 from state_backends.base import KeyGroupRange
 from state_backends.files import TEMPORARY_SUFFIX
 from state_backends.heap import HeapKeyedStateBackend
-from state_backends.snapshots import CheckpointMetadata, CheckpointStorage, checkpoint_streams, storage
+from state_backends.snapshots import CheckpointMetadata, CheckpointStorage, checkpoint_location, checkpoint_streams
 from tests.explore.invariants.support import carried_out, found, healthy, subject, texts, told, usual
 
 
@@ -121,7 +121,7 @@ def test_a_rename_without_fsync_is_found_without_a_crash(monkeypatch: pytest.Mon
         fs.rename(path + TEMPORARY_SUFFIX, path)
         fs.fsync_dir(posixpath.dirname(path))
 
-    monkeypatch.setattr(storage, "write_atomically", write_atomically)
+    monkeypatch.setattr(checkpoint_location, "write_atomically", write_atomically)
     finished, _ = carried_out(only=("V6",))
     assert "checkpoint 1 is complete, but would not survive a crash now" in found(finished, "V6")[0]
 

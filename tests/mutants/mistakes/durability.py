@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.checkpoint.coordinator.shared_state_registry import SharedStateRegistry, Unused
 from state_backends.files import TEMPORARY_SUFFIX
-from state_backends.snapshots import checkpoint_streams, storage
+from state_backends.snapshots import checkpoint_location, checkpoint_streams
 from tests.mutants.mutant import replaced
 
 
@@ -24,7 +24,7 @@ def rename_without_fsync() -> Iterator[None]:
         fs.rename(temporary, path)
         fs.fsync_dir(posixpath.dirname(path) or ".")
 
-    with replaced(storage, write_atomically=write_atomically):
+    with replaced(checkpoint_location, write_atomically=write_atomically):
         yield
 
 
