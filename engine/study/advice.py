@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from html import escape
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -101,7 +102,7 @@ def advise(
     return Advice(mtbf_ns, target, calm.makespan_ns, cost_ns, recovery_ns, is_paced, table, rate, scaled)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Advice:
     """What the formulas say, what the simulation says, and whether they agree.
 
@@ -193,6 +194,13 @@ class Advice:
             f"best in simulation: {best}. At the {formula} of the exact formula the {name} is {more:.2g} % longer"
             f" (95 % interval {low:.2g} % to {high:.2g} %): {told}"
         )
+
+    def __repr__(self) -> str:
+        return f"<advice about {self.study.name}: {self.verdict}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what ``print`` shows."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         """The costs, the formulas, the simulation, the verdict; then the number of tasks."""

@@ -100,6 +100,8 @@ def test_the_verdict_compares_seed_by_seed() -> None:
     assert apart.verdict.endswith("for this job the formula is off")
     same = made({formula: [1000, 2000], SHORT: [1010, 2020]})
     assert same.verdict == "best in simulation: 4.53m, the interval of the exact formula"
+    assert repr(same).endswith(": best in simulation: 4.53m, the interval of the exact formula>")
+    assert same._repr_html_().startswith("<pre>without failures the job takes ")
 
 
 def test_intervals_at_which_runs_fail_are_not_the_best() -> None:
