@@ -156,9 +156,9 @@ class Settings(Surroundings, total=False):
     restart: str | None
     """After a failure: none, fixed:3:10ms, exponential:10ms:1s:2 or rate:2:1m:10ms. ``None`` = fixed:3:10ms, with
     failures fixed:10000:10ms; none in mode none."""
-    service: Mapping[str, str | Law]
+    service: Mapping[str, str | Law | Callable[[Any], str | Law]]
     """Time that an operator takes for a record, beyond cost.record, by the name of a subtask, vertex or operator: a
-    law such as exponential:100ms."""
+    law such as exponential:100ms; in Python also a function of the record that gives one."""
     failures: str | Failures | Sequence[Failures]
     """Failures at random times: laws of the time between two, each with a target: task, host, job manager or
     storage."""

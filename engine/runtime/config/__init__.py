@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from engine.elements.durations import parse_duration_ns as parse_duration_ns
 from engine.runtime.config.cost import CostModel as CostModel
-from engine.runtime.config.kinds import CheckpointInterval as CheckpointInterval
+from engine.runtime.config.kinds import CheckpointInterval as CheckpointInterval, ServiceOfRecord as ServiceOfRecord
 from engine.runtime.config.run_config import (
     ALIGNED_TIMEOUT as ALIGNED_TIMEOUT,
     UNALIGNED as UNALIGNED,

@@ -11,7 +11,7 @@ from engine.checkpoint.restore import RestartStrategy
 from engine.elements.durations import duration_text, parse_duration_ns
 from engine.elements.errors import ConfigurationError, shorten
 from engine.elements.failure_laws import Failures, parse_failures
-from engine.elements.laws import Law, parse_law
+from engine.elements.laws import Law, as_law, parse_law
 from engine.elements.setting_fields import SIZE, Kind
 from engine.runtime.config.restart_strategies import parse_restart, restart_text
 
@@ -82,6 +82,35 @@ class RecordSize:
         return getattr(self.function, "__name__", repr(self.function))
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceOfRecord:
+    """Service times by a user's function of the record, checked."""
+
+    function: Callable[[Any], Law | str | int]
+
+    def __call__(self, value: Any) -> Law:
+        """The law of the time that a record takes; a time alone is a constant one."""
+        try:
+            found = self.function(value)
+        except Exception as error:
+            what = f"service function {self} raised {type(error).__name__}: {error}, for the record {shorten(value)}"
+            raise ConfigurationError(f"{what}; fix the function, or give a law") from error
+        try:
+            return as_law(found, "it")
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"service function {self} gave {found!r} for the record {shorten(value)}: {error}"
+            ) from None
+
+    def __str__(self) -> str:
+        return getattr(self.function, "__name__", repr(self.function))
+
+
+def as_service(value: Law | ServiceOfRecord | Callable[[Any], Law | str | int]) -> Law | ServiceOfRecord:
+    """A function of the record is checked from now on."""
+    return value if isinstance(value, (Law, ServiceOfRecord)) else ServiceOfRecord(value)
+
+
 def _factor(text: str, what: str) -> float:
     try:
         return int(text) if text.strip().isdecimal() else float(text)
@@ -98,8 +127,12 @@ RESTART = Kind(
     "{name}=NoRestart(), another strategy, or its text, such as 'fixed:3:10ms'", takes_text=True,
 )  # fmt: skip
 LAW = Kind("LAW", parse_law, str, (Law,), "{name}='exponential:100ms', or a law", takes_text=True)
-FACTOR = Kind("FACTOR", _factor, str, (int, float))
 _FUNCTION: Any = Callable
+SERVICE = Kind(
+    LAW.metavar, LAW.parse, str, (Law, _FUNCTION),
+    "{name}='exponential:100ms', a law, or a function of the record that gives one", takes_text=True,
+)  # fmt: skip
+FACTOR = Kind("FACTOR", _factor, str, (int, float))
 RECORD_SIZE = Kind(
     SIZE.metavar, SIZE.parse, str, (int, _FUNCTION), "{name}=100, or a function of the record: {name}=len",
     takes_text=True,

@@ -21,11 +21,13 @@ from engine.runtime.config.cost import CostModel
 from engine.runtime.config.kinds import (
     FAILURES,
     INTERVAL,
-    LAW,
     RESTART,
     SEED,
+    SERVICE,
     STATE_BACKEND,
     CheckpointInterval,
+    ServiceOfRecord,
+    as_service,
     several_failures,
 )
 from state_backends.api import StateBackend
@@ -180,11 +182,11 @@ class RunConfig:
         why="three attempts are enough for a simulated failure, and a job that cannot run ends soon",
     )
     cost: CostModel = field(default_factory=CostModel)
-    service: Mapping[str, Law] = setting(
+    service: Mapping[str, Law | ServiceOfRecord] = setting(
         factory=dict,
         text="Time that an operator takes for a record, beyond cost.record, by the name of a subtask, vertex or"
-        " operator: a law such as exponential:100ms.",
-        kind=by_name(LAW),
+        " operator: a law such as exponential:100ms; in Python also a function of the record that gives one.",
+        kind=by_name(SERVICE),
     )
     failures: Failures | tuple[Failures, ...] = setting(
         (),
@@ -319,6 +321,7 @@ class RunConfig:
                 raise ConfigurationError(
                     f"{name} is {value!r} of type {type(value).__name__}; write {name}={kind.__name__}(...)"
                 )
+        object.__setattr__(self, "service", {name: as_service(one) for name, one in self.service.items()})
         several = several_failures(self.failures)
         for one in several:
             if not isinstance(one, Failures):

@@ -2,22 +2,25 @@
 
 A task whose operators have laws takes one record at a time. The time of a record is the sum over its operators, and is
 drawn when the record before it has been handled. So the task needs no branch for it: where no operator has a law,
-nothing is built differently.
+nothing is built differently. The numbers of a stream, and their times, are made in blocks. Each becomes a choice when
+its record is next.
 
-The numbers of a stream, and their times, are made in blocks. Each becomes a choice when its record is next.
+A function of the record gives the law of a record when the task begins with it, and the time is drawn then. It sees the
+record as it comes to the task, so it can be that of the first operator only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from engine.elements.batch import Batch
 from engine.elements.errors import ConfigurationError
-from engine.elements.laws import Constant, Law, sample_ns, times_ns
+from engine.elements.laws import Constant, Draw, Law, sample_ns, times_ns
 from engine.elements.suggestions import nearest
 from engine.graph.plan import ExecutionPlan, SubtaskPlan, VertexPlan
+from engine.runtime.config import ServiceOfRecord
 from engine.runtime.kernel import ChoiceRecorder
 
 Receiver = Callable[[Batch], None]
@@ -35,7 +38,9 @@ class ServedTask(Protocol):
 class ServiceTimes:
     """The laws of a run, by the name of a subtask, vertex or operator."""
 
-    def __init__(self, laws: Mapping[str, Law], plan: ExecutionPlan, choices: ChoiceRecorder) -> None:
+    def __init__(
+        self, laws: Mapping[str, Law | ServiceOfRecord], plan: ExecutionPlan, choices: ChoiceRecorder
+    ) -> None:
         self._laws = laws
         self._choices = choices
         self._drawn: dict[str, DrawnTimes] = {}
@@ -51,11 +56,18 @@ class ServiceTimes:
                     f"service: {name!r} is in the task of a source, which takes cost.source_record for a record; give"
                     " the law to an operator after a shuffle, or put chain=False on it"
                 )
+            if isinstance(laws[name], ServiceOfRecord) and not _is_of_first(name, names[name]):
+                raise ConfigurationError(
+                    f"service: {name!r} is not the first operator of its task {names[name].name!r}, so the record that"
+                    " comes to it is not known when its time begins; put chain=False on it, or give it a law"
+                )
 
-    def of(self, plan: SubtaskPlan, vertex: VertexPlan, fixed_ns: int, factor: float) -> ServiceTime | None:
+    def of(
+        self, plan: SubtaskPlan, vertex: VertexPlan, fixed_ns: int, factor: float
+    ) -> ServiceTime | RecordServiceTime | None:
         """That of a subtask; ``None`` when no operator of it has a law. ``fixed_ns``: what the cost model charges for
         a record, on top; ``factor``: that of a straggler."""
-        found = []
+        found: list[Law | ServiceOfRecord] = []
         # An operator alone has the name of its vertex.
         for name in dict.fromkeys((vertex.name, *(operator.name for operator in vertex.operators))):
             law = self._laws.get(f"{name}[{plan.subtask}]", self._laws.get(name))
@@ -63,9 +75,18 @@ class ServiceTimes:
                 found.append(law)
         if not found:
             return None
+        stream, always = f"service of {plan.name}", [one for one in found if not isinstance(one, ServiceOfRecord)]
+        if len(always) < len(found):
+            return RecordServiceTime(partial(self._choices.draw, stream), found, fixed_ns, factor)
         if plan.name not in self._drawn:
-            self._drawn[plan.name] = DrawnTimes(self._choices, f"service of {plan.name}", found, fixed_ns, factor)
+            self._drawn[plan.name] = DrawnTimes(self._choices, stream, always, fixed_ns, factor)
         return ServiceTime(self._drawn[plan.name])
+
+
+def _is_of_first(name: str, vertex: VertexPlan) -> bool:
+    """Whether a name is that of the task, or of its first operator."""
+    later = {operator.name for operator in vertex.operators[1:]} - {vertex.name}
+    return name not in later and name.rpartition("[")[0] not in later
 
 
 def _names(vertex: VertexPlan) -> list[str]:
@@ -103,7 +124,7 @@ class DrawnTimes:
         return self._costs_ns.pop()
 
     def _cost_ns(self, time_ns: int) -> int:
-        return max(1, self._fixed_ns + round(time_ns * self._factor))
+        return _cost_ns(self._fixed_ns, time_ns, self._factor)
 
     def _look_ahead(self) -> bool:
         count, each = self._block, len(self._random)
@@ -124,6 +145,8 @@ class ServiceTime:
     """The service time of one task in one attempt."""
 
     __slots__ = ("_drawn", "busy_ns")
+    price: ClassVar[None] = None
+    """The time of a record does not depend on it."""
 
     def __init__(self, drawn: DrawnTimes) -> None:
         self._drawn = drawn
@@ -142,3 +165,38 @@ class ServiceTime:
         receive(batch)
         self.busy_ns += task.record_cost_ns
         task.record_cost_ns = self._drawn.next_ns()
+
+
+class RecordServiceTime:
+    """The service time of one task in one attempt, if it depends on the record."""
+
+    __slots__ = ("_draw", "_factor", "_fixed_ns", "_services", "busy_ns")
+
+    def __init__(self, draw: Draw, services: list[Law | ServiceOfRecord], fixed_ns: int, factor: float) -> None:
+        self._draw = draw
+        self._services = services
+        self._fixed_ns = fixed_ns
+        self._factor = factor
+        self.busy_ns = 0
+        """What the records so far have taken together."""
+
+    def begin(self, task: ServedTask) -> None:
+        """It takes time, and how much is known when there is a record."""
+        task.record_cost_ns = 1
+
+    def price(self, value: Any) -> int:
+        """Draw the time of a record that comes to the task, at least 1 ns."""
+        laws = [one(value) if isinstance(one, ServiceOfRecord) else one for one in self._services]
+        return _cost_ns(self._fixed_ns, sum([sample_ns(law, self._draw) for law in laws]), self._factor)
+
+    def receiver(self, task: ServedTask, receive: Receiver) -> Receiver:
+        """Hands records on."""
+        return partial(self._served, task, receive)
+
+    def _served(self, task: ServedTask, receive: Receiver, batch: Batch) -> None:
+        receive(batch)
+        self.busy_ns += task.record_cost_ns
+
+
+def _cost_ns(fixed_ns: int, time_ns: int, factor: float) -> int:
+    return max(1, fixed_ns + round(time_ns * factor))

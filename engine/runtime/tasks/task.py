@@ -75,10 +75,10 @@ class Task:
 
     # Every event asks for several of these; a dict of more than thirty shares no keys with those of other tasks.
     __slots__ = (
-        "_bytes_of", "_hook", "_kernel", "_mail", "_receivers", "_record_bytes", "_resting_until_ns", "_service",
-        "_slice_channel", "_slice_number", "_slice_records", "_slice_start_ns", "_spent_until_ns", "_woken", "chain",
-        "checkpointing", "end", "full_outputs", "gate", "inputs", "life", "name", "place", "record_cost_ns",
-        "records_out", "takes_single_records", "timers", "tracking", "work", "writers",
+        "_bytes_of", "_hook", "_kernel", "_mail", "_price", "_receivers", "_record_bytes", "_resting_until_ns",
+        "_service", "_slice_channel", "_slice_number", "_slice_records", "_slice_start_ns", "_spent_until_ns",
+        "_woken", "chain", "checkpointing", "end", "full_outputs", "gate", "inputs", "life", "name", "place",
+        "record_cost_ns", "records_out", "takes_single_records", "timers", "tracking", "work", "writers",
     )  # fmt: skip
 
     def __init__(self, plan: SubtaskPlan, vertex: VertexPlan, environment: TaskEnvironment) -> None:
@@ -106,6 +106,8 @@ class Task:
         self.record_cost_ns = cost.record_cost_ns(names, is_source=vertex.is_source)
         factor = cost.factor(names)
         self._service = service = None if services is None else services.of(plan, vertex, self.record_cost_ns, factor)
+        self._price = None if service is None else service.price
+        """Gives the cost of a record that is to be begun, if it depends on the record."""
         if service is not None:
             self.takes_single_records = True
             service.begin(self)
@@ -252,6 +254,11 @@ class Task:
     # -- slices: work that takes virtual time -------------------------------------------------------------------
 
     def _begin_slice(self, records: int) -> None:
+        if self._price is not None:
+            assert self._slice_channel is not None
+            batch = self._slice_channel.head()
+            assert isinstance(batch, Batch), batch
+            self.record_cost_ns = self._price(batch.values[0])
         self._slice_start_ns = start = self._kernel.now_ns
         self._slice_records = records
         self._slice_number += 1

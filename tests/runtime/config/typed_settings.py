@@ -8,7 +8,17 @@ from pathlib import Path
 
 from engine.elements.setting_fields import DURATION, SIZE, SWITCH, TEXT, WHOLE, Kind, Setting
 from engine.runtime.config import SETTINGS, JobSettings
-from engine.runtime.config.kinds import FACTOR, FAILURES, INTERVAL, LAW, RECORD_SIZE, RESTART, SEED, STATE_BACKEND
+from engine.runtime.config.kinds import (
+    FACTOR,
+    FAILURES,
+    INTERVAL,
+    LAW,
+    RECORD_SIZE,
+    RESTART,
+    SEED,
+    SERVICE,
+    STATE_BACKEND,
+)
 
 FILE = Path(__file__).parents[3] / "engine/graph/run_settings.py"
 MARK = "# From here on written by `python -m tests.runtime.config.typed_settings`.\n"
@@ -17,7 +27,7 @@ TYPES = {
     SWITCH: "bool", STATE_BACKEND: "str | StateBackend", LAW: "str | Law", FACTOR: "float",
     RECORD_SIZE: "int | str | Callable[[Any], int]", FAILURES: "str | Failures | Sequence[Failures]",
 }  # fmt: skip
-_OF_MAPPINGS = {DURATION: "str", LAW: "str | Law"}
+_OF_MAPPINGS = {DURATION: "str", SERVICE: "str | Law | Callable[[Any], str | Law]"}
 CLASSES = {
     "cost": ("CostOptions", "Virtual costs: ``cost={...}``."),
     "acking": ("AckingOptions", "How mode ``acking`` tracks records: ``acking={...}``."),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 import pytest
 
-from engine import Batch, ConfigurationError, Job, Operator, RunResult, SequenceSource
+from engine import Batch, ConfigurationError, Job, JobFailedError, Operator, RunResult, SequenceSource
 from engine.runtime.config import config_of
 from engine.runtime.execution import Execution
 from engine.runtime.kernel import START_NS, ChoiceRecorder
@@ -118,6 +119,103 @@ def test_operators_of_one_task_take_their_times_together() -> None:
     )  # fmt: skip
 
     assert sorted(served.values()) == [3_000 + 4_000 + 1_000, 2 * (30_000 + 4_000 + 1_000)]
+
+
+def served_by(service: Any, records: int = 60, **settings: Any) -> tuple[RunResult, dict[Any, int]]:
+    """All records are there at once: when one server has served each of them."""
+    job, served = Job("by record"), dict[Any, int]()
+    numbers = job.source(SequenceSource(0, records), name="numbers")
+    numbers.via(lambda: Stopwatch(served), name="server", chain=False).collect([], name="out", chain=False)
+    settings = {"mode": "none", "channel_capacity": ROOM, "cost": {"source_record": "0s"}, **settings}
+    return job.run(service={"server": service}, **settings), served
+
+
+def test_a_time_may_depend_on_the_record() -> None:
+    """However batches are cut, and whatever barriers come between."""
+    expected = list(accumulate(1_000 * (number % 7 + 1) for number in range(60)))
+    for form in (lambda number: 1_000 * (number % 7 + 1), lambda number: f"{number % 7 + 1}us"):
+        assert list(served_by(form)[1].values()) == expected
+    for batch_size in (1, 7):
+        assert list(served_by(lambda number: 1_000 * (number % 7 + 1), batch_size=batch_size)[1].values()) == expected
+    for mode in ("aligned", "unaligned"):
+        result, served = served_by(
+            lambda number: 1_000 * (number % 7 + 1), mode=mode, checkpoint_interval="40us", audit=True
+        )
+        assert list(served.values()) == expected
+        assert (result.verdict.name, result.execution.checkpoints.completed >= 1) == ("valid", True)
+    assert result.execution.tasks[1].times.busy_ns == expected[-1]
+
+
+def test_a_law_may_depend_on_the_record() -> None:
+    """Large orders take ten times as long on average. Each time is one choice, which a replay makes again."""
+    laws = {True: Exponential("100us"), False: Exponential("10us")}
+
+    result, served = served_by(lambda number: laws[number % 3 == 0], cost={"source_record": "0s", "record": "1us"})
+
+    draws = [one.value for one in result.execution.choices.log if one.stream == "service of server[0]"]
+    times = [1_000 + laws[number % 3 == 0].quantile_ns(draw) for number, draw in enumerate(draws)]
+    assert list(served.values()) == list(accumulate(times))
+
+
+def test_a_record_that_is_served_again_takes_its_time_again() -> None:
+    """After a crash the time goes on with the records since the checkpoint."""
+    result, served = served_by(
+        lambda number: 1_000 * (number % 7 + 1), mode="unaligned", checkpoint_interval="20us", kills=["server@150us"],
+        audit=True, restart="fixed:1:0ms", cost={"source_record": "1us"},
+    )  # fmt: skip
+
+    assert (result.verdict.name, result.attempts) == ("valid", 2)
+    times = list(served.values())
+    # Served before the crash and not again, and after it: in each part a record comes its time after the one before.
+    jumps = [n for n in range(1, 60) if times[n] - times[n - 1] != 1_000 * (n % 7 + 1)]
+    assert len(jumps) == 1
+
+
+def test_a_function_of_the_record_and_laws_add_up() -> None:
+    """The function is that of the first operator of the task; a straggler takes longer for all of it."""
+    job, served = Job("chained"), dict[Any, int]()
+    numbers = job.source(SequenceSource(5, 7), name="numbers").rebalance()
+    numbers.map(lambda n: -n, name="one").via(lambda: Stopwatch(served), name="two").collect([])
+    job.run(
+        service={"one": lambda n: n * 1_000, "two": "4us"}, mode="none",
+        cost={"source_record": "0s", "record": "1us", "stragglers": {"one": 2}},
+    )  # fmt: skip
+
+    assert served == {-5: 2 * (5_000 + 4_000 + 1_000), -6: 2 * (5_000 + 6_000 + 2 * 4_000 + 2 * 1_000)}
+
+
+def test_a_function_sees_only_what_comes_to_the_task() -> None:
+    """An operator within a chain gets its records when their time has begun."""
+    job = Job("chained")
+    numbers = job.source(SequenceSource(0, 1), name="numbers").rebalance()
+    numbers.map(lambda n: n, name="one").map(lambda n: n, name="two").collect([])
+
+    for name in ("two", "two[0]"):
+        with pytest.raises(ConfigurationError, match=re.escape(f"service: {name!r} is not the first operator of its")):
+            job.run(service={name: len})
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (lambda n: 1 // (3 - n), "raised ZeroDivisionError: integer division or modulo by zero, for the record 3; fix"),
+        (lambda n: None if n == 3 else 5, "gave None for the record 3: it is None of type NoneType; write Exponential"),
+        (lambda n: -n, "gave -1 for the record 1: value of Constant is -1 ns; it must be from 0"),
+        (lambda n: "soon", "gave 'soon' for the record 0: it 'soon' is no law; write one of"),
+        (lambda n: 0.5, "gave 0.5 for the record 0: it is 0.5 of type float"),
+        (lambda n: Exponential, "for the record 0: it is <class"),
+    ],
+)
+def test_a_function_that_gives_no_time_is_told_with_its_record(function: Any, message: str) -> None:
+    """The job fails there."""
+    with pytest.raises(JobFailedError, match=f"service function <lambda> .*{message}"):
+        served_by(function)
+
+
+def test_a_class_is_no_function_of_the_record() -> None:
+    """It would take each record for the mean."""
+    with pytest.raises(ConfigurationError, match=r"service\['server'\] is <class .* write service"):
+        served_by(Exponential)
 
 
 def test_a_run_without_laws_draws_nothing() -> None:
