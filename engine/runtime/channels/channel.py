@@ -313,7 +313,7 @@ class Channel(OutputQueue):
         if self.is_awaited and not occupied:
             self.is_awaited = False
             self.sender.output_consumed()
-        if self.index in self._records_of:
+        if not self._is_short and self.index in self._records_of:
             self._trace_receive(number, None, count)
         if self.outgoing:
             self.pump()

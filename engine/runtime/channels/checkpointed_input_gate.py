@@ -107,7 +107,8 @@ class CheckpointedInputGate:
         self._local = frozenset(local_channels)
         self._captures = captures
         self._readable: deque[Channel] = deque()
-        self._priority: deque[Channel] = deque()
+        self.priority: deque[Channel] = deque()
+        """Channels that hold a priority event, or have held one since it was last looked at."""
         self._recovery: UpstreamRecoveryTracker | None = None
         self._undrained = 0
         self._hook = hook
@@ -138,7 +139,7 @@ class CheckpointedInputGate:
         """``channel`` holds a priority event."""
         if not channel.priority_listed:
             channel.priority_listed = True
-            self._priority.append(channel)
+            self.priority.append(channel)
         self._wake()
 
     def announces(self, channel: Channel) -> bool:
@@ -174,18 +175,18 @@ class CheckpointedInputGate:
     @property
     def has_priority_event(self) -> bool:
         """Whether a priority event waits to be read."""
-        while self._priority:
-            channel = self._priority[0]
+        while self.priority:
+            channel = self.priority[0]
             if channel.priority_events:
                 return True
             channel.priority_listed = False
-            self._priority.popleft()
+            self.priority.popleft()
         return False
 
     def next_channel(self) -> Channel | None:
         """The channel to read next; ``None`` when there is nothing to read."""
-        if self._priority and (self._priority[0].priority_events or self.has_priority_event):
-            return self._priority[0]
+        if self.priority and (self.priority[0].priority_events or self.has_priority_event):
+            return self.priority[0]
         readable = self._readable
         while readable:
             channel = readable[0]
@@ -232,7 +233,7 @@ class CheckpointedInputGate:
                     channel.listed = False
                     readable.popleft()
             self._wake()
-        elif self._priority:
+        elif self.priority:
             self._wake()
 
     # -- events -----------------------------------------------------------------------------------------------------
@@ -384,7 +385,7 @@ class CheckpointedInputGate:
         return (
             tuple(channel.fingerprint() for channel in self.channels),
             tuple(channel.input_index for channel in self._readable),
-            tuple(channel.input_index for channel in self._priority),
+            tuple(channel.input_index for channel in self.priority),
             self.handler.fingerprint(),
             self.state.fingerprint(),
             None if self._recovery is None else self._recovery.fingerprint(),

@@ -118,9 +118,9 @@ class DrawnTimes:
         """The next cost, at least 1 ns. The values behind it are choices from now on."""
         if not self._costs_ns and not self._look_ahead():
             return self._cost_ns(sum([sample_ns(law, partial(self._choices.draw, self._stream)) for law in self._laws]))
-        words, add = self._words, self._choices.log.add_word
+        words, add, stream = self._words, self._choices.log.add_word, self._stream
         for _ in self._random:
-            add(self._stream, words.pop())
+            add(stream, words.pop())
         return self._costs_ns.pop()
 
     def _cost_ns(self, time_ns: int) -> int:

@@ -79,7 +79,10 @@ class SourceTask(Task):
         while count and emitted < records:
             count = emit_next(records - emitted)
             emitted += count or 0
-        self.count(emitted)
+        if emitted and not self.life.disowned:
+            # As in `count`, without a call: every record of a study passes here.
+            self.records_out += emitted
+            self._sources.emitted(emitted)
         if self._spent_until_ns != spent_until_ns:
             self.notice_spending()
         if count is None:

@@ -75,10 +75,11 @@ class Task:
 
     # Every event asks for several of these; a dict of more than thirty shares no keys with those of other tasks.
     __slots__ = (
-        "_bytes_of", "_hook", "_kernel", "_mail", "_price", "_receivers", "_record_bytes", "_resting_until_ns",
-        "_service", "_slice_channel", "_slice_number", "_slice_records", "_slice_start_ns", "_spent_until_ns",
-        "_woken", "chain", "checkpointing", "end", "full_outputs", "gate", "inputs", "life", "name", "place",
-        "record_cost_ns", "records_out", "takes_single_records", "timers", "tracking", "work", "writers",
+        "_bytes_of", "_hook", "_idle_until_ns", "_kernel", "_mail", "_price", "_receivers", "_record_bytes",
+        "_resting_until_ns", "_service", "_slice_channel", "_slice_number", "_slice_records", "_slice_start_ns",
+        "_spent_until_ns", "_woken", "chain", "checkpointing", "end", "full_outputs", "gate", "inputs", "life",
+        "name", "place", "record_cost_ns", "records_out", "takes_single_records", "timers", "tracking", "work",
+        "writers",
     )  # fmt: skip
 
     def __init__(self, plan: SubtaskPlan, vertex: VertexPlan, environment: TaskEnvironment) -> None:
@@ -126,6 +127,8 @@ class Task:
         self._resting_until_ns = 0
         self._spent_until_ns = 0
         """The end of the time that operators have charged for their work."""
+        self._idle_until_ns = 0
+        """The later of the two: no element is started before."""
 
     # -- building ---------------------------------------------------------------------------------------------
 
@@ -202,17 +205,17 @@ class Task:
         if self.end.is_stopping:
             life.survives(self._await_barriers_coming_back)
             return
-        slice_records, now, idle_until_ns = self._slice_records, self._kernel.now_ns, self._resting_until_ns
-        if self._mail or (slice_records and not (self.inputs and self.gate.has_priority_event)):
+        slice_records, idle_until_ns = self._slice_records, self._idle_until_ns
+        if self._mail or (slice_records and not (self.inputs and self.gate.priority and self.gate.has_priority_event)):
             return
-        if slice_records or self._spent_until_ns > idle_until_ns:
+        if slice_records:
             idle_until_ns = max(idle_until_ns, self._free_at_ns())
-        if hook is not None and hook.disturbs_time and now >= idle_until_ns and not slice_records:
+        elif hook is not None and hook.disturbs_time and self._kernel.now_ns >= idle_until_ns:
             hold_ns = hook.hold_ns()
             if hold_ns:
                 self.rest(hold_ns)
-                idle_until_ns = self._resting_until_ns
-        if now < idle_until_ns:
+                idle_until_ns = self._idle_until_ns
+        if idle_until_ns and self._kernel.now_ns < idle_until_ns:
             self._woken = True
             self._kernel.schedule(idle_until_ns, "run", self)
             return
@@ -320,11 +323,13 @@ class Task:
 
     def rest(self, virtual_ns: int) -> None:
         """Start no further element for ``virtual_ns``."""
-        self._resting_until_ns = max(self._resting_until_ns, self._kernel.now_ns) + virtual_ns
+        self._resting_until_ns = until_ns = max(self._resting_until_ns, self._kernel.now_ns) + virtual_ns
+        self._idle_until_ns = max(self._idle_until_ns, until_ns)
 
     def spend(self, virtual_ns: int) -> None:
         """The last step of the task takes ``virtual_ns``."""
-        self._spent_until_ns = self.busy_until_ns + virtual_ns
+        self._spent_until_ns = until_ns = self.busy_until_ns + virtual_ns
+        self._idle_until_ns = max(self._idle_until_ns, until_ns)
         self.work.spent_ns += virtual_ns
 
     # -- events in the stream -----------------------------------------------------------------------------------
