@@ -169,6 +169,9 @@ def joined(columns: Sequence[RecordColumns]) -> list[RecordColumns]:
     if len(columns) == 1:
         # Record by record, most channels hold one: it is never changed, and needs no copy.
         return list(columns) if len(columns[0].values) else []
+    if all(one.timestamps is None and one.keys is None for one in columns):
+        plain = list(chain.from_iterable([one.values for one in columns]))
+        return [RecordColumns(plain, None, None)] if plain else []
     parts: list[RecordColumns] = []
     for (has_no_timestamps, has_no_keys), run in groupby(filter(lambda part: len(part.values), columns), _shape):
         values, timestamps, keys = zip(*run, strict=True)

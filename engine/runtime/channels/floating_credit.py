@@ -24,7 +24,7 @@ _IS_FULL = attrgetter("full")
 class FloatingCredit:
     """Of the input channels of one task. ``credit``: a multiple of ``unit``."""
 
-    __slots__ = ("_channels", "_unit", "left")
+    __slots__ = ("_channels", "_may_wait", "_unit", "left")
 
     def __init__(self, credit: int, channels: Sequence[Channel], unit: int = 1) -> None:
         assert credit % unit == 0, (credit, unit)
@@ -32,6 +32,8 @@ class FloatingCredit:
         """What is not lent."""
         self._unit = unit
         self._channels = channels
+        self._may_wait = True
+        """Whether a channel may be full; not when none was since it was last looked at."""
         for channel in channels:
             channel.floating = self
 
@@ -40,7 +42,10 @@ class FloatingCredit:
         short = channel.occupied - channel.capacity + 1
         # Rounded up to whole units.
         self._move(min(self.left, short + -short % self._unit), channel)
-        return channel.occupied < channel.capacity
+        has_room = channel.occupied < channel.capacity
+        if not has_room:
+            self._may_wait = True
+        return has_room
 
     def give_back(self, channel: Channel) -> None:
         """Records were taken from a channel that has borrowed."""
@@ -48,10 +53,15 @@ class FloatingCredit:
         spare -= spare % self._unit
         if spare > 0:
             self._move(-spare, channel)
+            if not self._may_wait:
+                return
+            self._may_wait = False
             for other in filter(_IS_FULL, self._channels):
                 if self.lend(other):
                     other.has_room()
                 if not self.left:
+                    # There may be others.
+                    self._may_wait = True
                     break
 
     def _move(self, credit: int, channel: Channel) -> None:

@@ -117,14 +117,12 @@ class DrawnTimes:
     def next_ns(self) -> int:
         """The next cost, at least 1 ns. The values behind it are choices from now on."""
         if not self._costs_ns and not self._look_ahead():
-            return self._cost_ns(sum([sample_ns(law, partial(self._choices.draw, self._stream)) for law in self._laws]))
+            draw = partial(self._choices.draw, self._stream)
+            return _cost_ns(self._fixed_ns, sum([sample_ns(law, draw) for law in self._laws]), self._factor)
         words, add, stream = self._words, self._choices.log.add_word, self._stream
         for _ in self._random:
             add(stream, words.pop())
         return self._costs_ns.pop()
-
-    def _cost_ns(self, time_ns: int) -> int:
-        return _cost_ns(self._fixed_ns, time_ns, self._factor)
 
     def _look_ahead(self) -> bool:
         count, each = self._block, len(self._random)
@@ -133,10 +131,12 @@ class DrawnTimes:
             return False
         self._block = min(2 * count, _LARGEST_BLOCK)
         always_ns = sum([law.quantile_ns(0) for law in self._laws if isinstance(law, Constant)])
-        columns = [[always_ns] * count, *(times_ns(law, words[at::each]) for at, law in enumerate(self._random))]
-        self._costs_ns = list(map(self._cost_ns, map(sum, zip(*columns, strict=True))))
-        self._costs_ns.reverse()
         words.reverse()
+        # The times of each law, the next one last.
+        columns = [times_ns(law, words[each - 1 - at :: each]) for at, law in enumerate(self._random)]
+        times = columns[0] if each == 1 else map(sum, zip(*columns, strict=True)) if each else [0] * count
+        fixed_ns, factor = self._fixed_ns, self._factor
+        self._costs_ns = [max(1, fixed_ns + round((always_ns + time_ns) * factor)) for time_ns in times]
         self._words = words
         return True
 
