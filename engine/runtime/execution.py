@@ -93,8 +93,8 @@ class ExecutionResult:
 
 
 _LARGE_CHANNELS = 10_000
-_YOUNG_OBJECTS = 5_000
-"""So many new ones between two garbage collections; by default 700."""
+_YOUNG_OBJECTS, _COLLECTIONS_OF_YOUNGER = 50_000, (2, 5)
+"""So many new ones between two garbage collections, by default 700; and half a million between two full ones."""
 
 
 @contextmanager
@@ -111,7 +111,7 @@ def long_lived(channels: int) -> Iterator[Callable[[], None]]:
         yield lambda: None
         return
     if channels < _LARGE_CHANNELS:
-        gc.set_threshold(max(thresholds[0], _YOUNG_OBJECTS), *thresholds[1:])
+        gc.set_threshold(max(thresholds[0], _YOUNG_OBJECTS), *_COLLECTIONS_OF_YOUNGER)
         try:
             yield lambda: None
         finally:

@@ -255,7 +255,7 @@ class SequenceSource(RangeSource):
 
 
 def _ints(start: int, stop: int) -> Batch:
-    return Batch(list(range(start, stop)))
+    return Batch([start] if stop - start == 1 else list(range(start, stop)))
 
 
 def share(count: int, index: int, parts: int) -> tuple[int, int]:

@@ -89,7 +89,7 @@ def test_python_looks_for_garbage_less_often_while_a_job_runs() -> None:
         except JobFailedError:
             assert numbers[-1] == 0
         assert gc.get_threshold() == before
-    assert set(during) == {max(before[0], 5_000)}
+    assert set(during) == {max(before[0], 50_000)}
 
 
 def test_the_settings_of_the_table_are_typed() -> None:
