@@ -1,8 +1,9 @@
 """Logarithm, exponential and normal quantile with the same last bit on every machine.
 
 The C libraries of two machines may round ``log`` and ``exp`` differently, so a simulation that draws from them has
-another digest there. These functions use sums, products, quotients, ``sqrt``, ``frexp`` and ``ldexp`` alone. IEEE 754
-rounds all of them correctly, so they have one result everywhere. Their relative error is below 1e-15.
+another digest there. The results of these functions are made of sums, products, quotients, ``sqrt``, ``frexp`` and
+``ldexp`` alone. IEEE 754 rounds all of them correctly, so they are the same everywhere. Their relative error is below
+1e-15. One of them asks C's ``log``, where every library's leads to the same whole number.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ DRAW_BOUND = 1 << 32
 """Bound of the number that a law turns into a time."""
 
 _GREATEST = DRAW_BOUND - 0.5
+"""The middle of the share of the greatest number."""
 
 MOST_NS = 1 << 62
 """The longest time, about 146 years."""

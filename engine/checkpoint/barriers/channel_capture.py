@@ -51,8 +51,7 @@ class ChannelCapture:
 
     def start(self, checkpoint_id: int) -> None:
         """The checkpoint begins. The caller takes the records queued before its barrier."""
-        can_start = self.status is not _RECEIVED or self.last <= checkpoint_id
-        assert can_start, f"barrier {self.last} is here, {checkpoint_id} is subsumed"
+        assert self.can_start(checkpoint_id), f"barrier {self.last} is here, {checkpoint_id} is subsumed"
         if checkpoint_id > self.last:
             self.status, self.captures = _WAITING, True
             self.last = checkpoint_id

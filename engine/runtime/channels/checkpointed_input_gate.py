@@ -238,18 +238,6 @@ class CheckpointedInputGate:
 
     # -- events -----------------------------------------------------------------------------------------------------
 
-    def handle_barrier(self, channel: Channel, barrier: CheckpointBarrier, now_ns: int) -> None:
-        """The same for a barrier."""
-        instructions = self.handler.on_barrier(channel.input_index, barrier, now_ns)
-        if not instructions:
-            return
-        first = instructions[0] if len(instructions) == 1 else None
-        if self._hook is None and isinstance(first, BlockChannel):
-            # So it is with nearly all barriers of a task with many channels.
-            self.channels[first.channel].block()
-        else:
-            self.execute(instructions)
-
     def handle(self, channel: Channel, event: Element, now_ns: int) -> None:
         """An event about barriers, or the end of a channel, was taken from ``channel``."""
         index = channel.input_index
@@ -266,6 +254,18 @@ class CheckpointedInputGate:
                 self._end_of_channel_state(index)
             case _:
                 raise AssertionError(f"{event!r} is no event of a stream")
+
+    def handle_barrier(self, channel: Channel, barrier: CheckpointBarrier, now_ns: int) -> None:
+        """The same for a barrier: the most frequent event of a task with many channels."""
+        instructions = self.handler.on_barrier(channel.input_index, barrier, now_ns)
+        if not instructions:
+            return
+        first = instructions[0] if len(instructions) == 1 else None
+        if self._hook is None and isinstance(first, BlockChannel):
+            # So it is with nearly all barriers of a task with many channels.
+            self.channels[first.channel].block()
+        else:
+            self.execute(instructions)
 
     def on_trigger(self, barrier: CheckpointBarrier, now_ns: int) -> None:
         """The coordinator triggers the task itself."""

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from engine.runtime.channels.channel import Channel
 
-
 _IS_FULL = attrgetter("full")
 
 

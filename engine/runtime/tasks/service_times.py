@@ -5,8 +5,8 @@ drawn when the record before it has been handled. So the task needs no branch fo
 nothing is built differently. The numbers of a stream, and their times, are made in blocks. Each becomes a choice when
 its record is next.
 
-A function of the record gives the law of a record when the task begins with it, and the time is drawn then. It sees the
-record as it comes to the task, so it can be that of the first operator only.
+A function of the record gives the law of a record when the task begins with it, and the time is drawn then: that is the
+task's one branch. The function sees the record as it comes to the task, so it can be that of the first operator only.
 """
 
 from __future__ import annotations

@@ -151,6 +151,8 @@ class SourceTask(Task):
 
 def _copied(method: Callable[..., None]) -> Callable[..., None]:
     assert isinstance(method, FunctionType), method
+    assert not method.__kwdefaults__, method
+    assert not method.__closure__, method
     copied = FunctionType(method.__code__.replace(), method.__globals__, method.__name__, method.__defaults__)
     copied.__qualname__, copied.__doc__ = method.__qualname__, method.__doc__
     return copied

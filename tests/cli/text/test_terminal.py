@@ -12,7 +12,6 @@ import subprocess
 import sys
 import termios
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -80,15 +79,17 @@ def test_progress_is_a_line_that_changes_on_a_terminal_and_a_line_now_and_then_i
         assert ("0 [of] 30\n" in console.file.getvalue().splitlines(keepends=True)) is not terminal
 
 
-def test_progress_of_a_process_that_forks_has_no_thread() -> None:
+def test_progress_of_a_process_that_forks_has_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """A child could inherit a lock that the thread held. The line changes all the same."""
+    now = [1_000.0]
+    monkeypatch.setattr("engine.cli.text.terminal.monotonic", lambda: now[0])
     for forks in (False, True):
         console = Console(file=io.StringIO(), force_terminal=True, width=COLUMNS, no_color=True)
         threads, errors = threading.active_count(), sys.stderr
         with progress_of(console, lambda done: f"{done} of 30", forks=forks) as progress:
             assert (threading.active_count() == threads) is forks
             assert (sys.stderr is errors) is forks
-            time.sleep(0.11)
+            now[0] += 0.11
             progress(7)
         assert isinstance(console.file, io.StringIO)
         assert "7 of 30" in console.file.getvalue()
