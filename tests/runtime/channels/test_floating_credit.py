@@ -36,6 +36,22 @@ def test_a_full_channel_borrows_and_gives_back() -> None:
         other.channel.validate()
 
 
+def test_channels_that_fill_later_get_what_comes_back() -> None:
+    """Also when none was full the last time, and when one before them took all there was."""
+    giver, second, third = links = [Link(capacity=2), Link(capacity=2), Link(capacity=2)]
+    FloatingCredit(3, [link.channel for link in links])
+    giver.put(*[batch(1) for _ in range(4)])
+    giver.channel.take()
+    assert (giver.channel.borrowed, second.channel.full, third.channel.full) == (2, False, False)
+    second.put(*[batch(1) for _ in range(3)])
+    third.put(*[batch(1) for _ in range(2)])
+    assert (second.channel.full, third.channel.full) == (True, True)
+    giver.channel.take()
+    assert (second.channel.full, third.channel.full) == (False, True)
+    giver.channel.take()
+    assert (second.channel.full, third.channel.full) == (False, False)
+
+
 @pytest.mark.parametrize("floating", [0, 8])
 def test_a_gate_holds_its_own_buffers_and_the_floating_ones(floating: int) -> None:
     """A barrier waits for 2 records of each channel, and for those that were lent."""
